@@ -1,0 +1,18 @@
+"""Gram matrices in blocks, and GPflow kernels evaluated on them."""
+
+from .blocks import FeatureBlocks, GramBlocks
+from .covariance import (
+    KernelNotComputableFromGram,
+    check_computable_from_gram,
+    covariance,
+    from_inputs,
+)
+
+__all__ = [
+    "FeatureBlocks",
+    "GramBlocks",
+    "KernelNotComputableFromGram",
+    "check_computable_from_gram",
+    "covariance",
+    "from_inputs",
+]

@@ -1,0 +1,220 @@
+"""K(G): GPflow kernels evaluated on Gram matrices, by dispatch on the kernel's type."""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import gpflow
+import tensorflow as tf
+from gpflow import covariances, kernels
+from gpflow.inducing_variables import InducingVariables
+
+from .blocks import GramBlocks
+
+
+class KernelNotComputableFromGram(ValueError):  # noqa: N818  # the public name says it
+    """The kernel's value at two points is not a function of their entries of a Gram matrix."""
+
+    def __init__(self, kernel: kernels.Kernel, reason: str) -> None:
+        super().__init__(
+            f"kernel {type(kernel).__name__} ({kernel.name}) cannot act on a Gram matrix: {reason}; "
+            "use an isotropic stationary, Linear, Polynomial, ArcCosine, Constant or White kernel, a "
+            "sum or product of them, or register yours with "
+            f"@gram.covariance.register({type(kernel).__name__})"
+        )
+
+
+def from_inputs(
+    kernel: kernels.Kernel, inducing_variable: InducingVariables | tf.Tensor, X: tf.Tensor
+) -> GramBlocks:
+    """The first layer's covariance, of any GPflow kernel on inputs.
+
+    :param kernel: any GPflow kernel, ARD and active dimensions included.
+    :param inducing_variable: Z [M, D], an array or a GPflow inducing variable.
+    :param X: [N, D].
+    :returns: blocks with no sample dimension.
+    """
+    Z = gpflow.models.util.inducingpoint_wrapper(inducing_variable)
+    return GramBlocks(
+        covariances.Kuu(Z, kernel), covariances.Kuf(Z, kernel, X), kernel(X, full_cov=False)
+    )
+
+
+@singledispatch
+def _dispatch(kernel: kernels.Kernel, gram: GramBlocks) -> GramBlocks:
+    raise KernelNotComputableFromGram(kernel, "its value is not a function of inner products")
+
+
+def covariance(kernel: kernels.Kernel, gram: GramBlocks) -> GramBlocks:
+    """K(G): the kernel evaluated at points whose inner products are `gram`.
+
+    Equals `kernel(F / sqrt(D))` on features F [., D] with G = F F^T / D. Register a kernel class of
+    your own with `@covariance.register(MyKernel)`; a subclass of `IsotropicStationary` needs none.
+
+    :param kernel: a GPflow kernel with scalar parameters and all dimensions active.
+    :param gram: G over M inducing and N data points, with or without samples.
+    :raises KernelNotComputableFromGram: when G does not determine the kernel.
+    """
+    _require_full_active_dims(kernel)
+    return _dispatch(kernel, gram)
+
+
+covariance.register = _dispatch.register  # type: ignore[attr-defined]  # as of singledispatch
+
+
+@_dispatch.register(kernels.IsotropicStationary)
+def _isotropic_stationary(kernel: kernels.IsotropicStationary, gram: GramBlocks) -> GramBlocks:
+    _require_scalar(kernel, "lengthscales")
+    inverse_square = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
+    ii, it = gram.squared_distances()
+    scaled_it = it * tf.cast(inverse_square, it.dtype)
+    return GramBlocks(
+        _of_squared_distance(kernel, ii * inverse_square),
+        _of_squared_distance(kernel, scaled_it),
+        _constant_diag(kernel.variance, gram),
+    )
+
+
+def _of_squared_distance(kernel: kernels.IsotropicStationary, r2: tf.Tensor) -> tf.Tensor:
+    """`K_r2` in the precision of the kernel's parameters, returned in that of `r2`."""
+    return tf.cast(kernel.K_r2(tf.cast(r2, kernel.variance.dtype)), r2.dtype)
+
+
+@_dispatch.register(kernels.SquaredExponential)
+def _squared_exponential(kernel: kernels.SquaredExponential, gram: GramBlocks) -> GramBlocks:
+    _require_scalar(kernel, "lengthscales")
+    scale = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
+    ii, it = gram.scaled_distances(scale, tf.math.log(tf.convert_to_tensor(kernel.variance)))
+    return GramBlocks(tf.exp(ii), tf.exp(it), _constant_diag(kernel.variance, gram))
+
+
+@_dispatch.register(kernels.Linear)
+def _linear(kernel: kernels.Linear, gram: GramBlocks) -> GramBlocks:
+    _require_scalar(kernel, "variance")
+    return _map(lambda block: _like(kernel.variance, block) * block, gram)
+
+
+@_dispatch.register(kernels.Polynomial)
+def _polynomial(kernel: kernels.Polynomial, gram: GramBlocks) -> GramBlocks:
+    _require_scalar(kernel, "variance")
+
+    def power(block: tf.Tensor) -> tf.Tensor:
+        inner = _like(kernel.variance, block) * block + _like(kernel.offset, block)
+        return inner ** _like(kernel.degree, block)
+
+    return _map(power, gram)
+
+
+@_dispatch.register(kernels.ArcCosine)
+def _arc_cosine(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
+    _require_scalar(kernel, "weight_variances")
+    weighted = _map(
+        lambda block: (
+            _like(kernel.weight_variances, block) * block + _like(kernel.bias_variance, block)
+        ),
+        gram,
+    )
+    norm_i, norm_t = tf.sqrt(weighted.ii_diag), tf.sqrt(weighted.tt)
+
+    def block(inner: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        norms = tf.cast(left, inner.dtype)[..., :, None] * tf.cast(right, inner.dtype)[..., None, :]
+        value = _arc_cosine_angular(inner / norms, kernel.order)
+        return _like(kernel.variance, inner) / math.pi * value * norms**kernel.order
+
+    ii = block(weighted.ii, norm_i, norm_i)
+    angular_at_zero = _arc_cosine_angular(tf.ones([], ii.dtype), kernel.order)
+    scale = _like(kernel.variance, ii) / math.pi * angular_at_zero
+    return GramBlocks(
+        tf.linalg.set_diag(ii, scale * norm_i ** (2 * kernel.order)),
+        block(weighted.it, norm_i, norm_t),
+        tf.cast(scale, norm_t.dtype) * norm_t ** (2 * kernel.order),
+    )
+
+
+def _arc_cosine_angular(cosine: tf.Tensor, order: int) -> tf.Tensor:
+    """J_n(theta) of [Cho & Saul 2009], n = 0, 1, 2, from cos(theta).
+
+    arccos has an infinite gradient at cos = 1, where J_1 and J_2 have a finite one: the angle is
+    masked before the function. J_0's gradient does diverge there; its masked value is 0.
+    """
+    inside = tf.abs(cosine) < 1.0
+    angle = tf.acos(tf.where(inside, cosine, tf.zeros_like(cosine)))
+    aligned = tf.where(cosine > 0, tf.zeros_like(cosine), math.pi * tf.ones_like(cosine))
+    theta = tf.where(inside, angle, aligned)
+    if order == 0:
+        return math.pi - theta
+    safe = tf.where(inside, 1.0 - tf.square(cosine), tf.ones_like(cosine))
+    sine = tf.where(inside, tf.sqrt(safe), tf.zeros_like(cosine))
+    if order == 1:
+        return sine + (math.pi - theta) * cosine
+    return 3.0 * sine * cosine + (math.pi - theta) * (1.0 + 2.0 * tf.square(cosine))
+
+
+@_dispatch.register(kernels.Constant)
+def _constant(kernel: kernels.Constant, gram: GramBlocks) -> GramBlocks:
+    return _map(lambda block: _like(kernel.variance, block) * tf.ones_like(block), gram)
+
+
+@_dispatch.register(kernels.White)
+def _white(kernel: kernels.White, gram: GramBlocks) -> GramBlocks:
+    diag_i = _like(kernel.variance, gram.ii_diag) * tf.ones_like(gram.ii_diag)
+    return GramBlocks(
+        tf.linalg.diag(diag_i), tf.zeros_like(gram.it), _constant_diag(kernel.variance, gram)
+    )
+
+
+@_dispatch.register(kernels.Sum)
+def _sum(kernel: kernels.Sum, gram: GramBlocks) -> GramBlocks:
+    children = [covariance(child, gram) for child in kernel.kernels]
+    return GramBlocks(
+        tf.add_n([child.ii for child in children]),
+        tf.add_n([child.it for child in children]),
+        tf.add_n([child.tt for child in children]),
+    )
+
+
+@_dispatch.register(kernels.Product)
+def _product(kernel: kernels.Product, gram: GramBlocks) -> GramBlocks:
+    first, *rest = (covariance(child, gram) for child in kernel.kernels)
+    for child in rest:
+        first = GramBlocks(first.ii * child.ii, first.it * child.it, first.tt * child.tt)
+    return first
+
+
+def check_computable_from_gram(kernel: kernels.Kernel) -> None:
+    """Raise `KernelNotComputableFromGram` unless `covariance` accepts the kernel.
+
+    Tries it on a small Gram matrix, so a user's registered kernel is asked like any other.
+    """
+    eye = tf.eye(2, dtype=gpflow.default_float())
+    covariance(kernel, GramBlocks(eye, 0.5 * eye, tf.ones([2], eye.dtype)))
+
+
+def _require_full_active_dims(kernel: kernels.Kernel) -> None:
+    if not (isinstance(kernel.active_dims, slice) and kernel.active_dims == slice(None)):
+        raise KernelNotComputableFromGram(
+            kernel, f"a Gram matrix has no input dimensions, got active_dims={kernel.active_dims}"
+        )
+    for child in getattr(kernel, "kernels", ()):
+        _require_full_active_dims(child)
+
+
+def _require_scalar(kernel: kernels.Kernel, name: str) -> None:
+    shape = tf.convert_to_tensor(getattr(kernel, name)).shape
+    if shape.rank != 0:
+        raise KernelNotComputableFromGram(
+            kernel, f"it has one value of {name} a dimension (ARD), got shape {shape}, needs a scalar"
+        )
+
+
+def _like(parameter: tf.Tensor | float, block: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.convert_to_tensor(parameter), block.dtype)
+
+
+def _constant_diag(variance: tf.Tensor, gram: GramBlocks) -> tf.Tensor:
+    return _like(variance, gram.tt) * tf.ones_like(gram.tt)
+
+
+def _map(function, gram: GramBlocks) -> GramBlocks:  # type: ignore[no-untyped-def]
+    return GramBlocks(function(gram.ii), function(gram.it), function(gram.tt))

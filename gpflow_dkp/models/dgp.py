@@ -1,0 +1,44 @@
+"""The deep Gaussian process with global inducing points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+
+from ..layers import GlobalInducingGP
+from .base import DeepKernelProcess
+from .from_data import FromData, check_widths, num_inducing_of
+
+
+class DGP(FromData, DeepKernelProcess):
+    """Deep GP with global inducing points and the prior of the deep Wishart process.
+
+    Hidden layer l has `widths[l]` functions with covariance K / nu_l; the next kernel acts on their
+    Gram matrix, as in `DWP`. The baseline of [UAI23].
+
+    :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
+    :param widths: number of functions of each hidden layer, one fewer than kernels.
+    :param log_ratio: "expected" (closed form, the default) or "sampled" (as in the papers).
+
+    Other arguments as in `DeepKernelProcess`.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        likelihood: Likelihood,
+        inducing_variable: InducingVariables | tf.Tensor,
+        *,
+        widths: Sequence[int],
+        log_ratio: Literal["expected", "sampled"] = "expected",
+        **settings: Any,
+    ) -> None:
+        check_widths(kernels, widths)
+        num_inducing = num_inducing_of(inducing_variable)
+        layers = [GlobalInducingGP(num_inducing, width, log_ratio=log_ratio) for width in widths]
+        super().__init__(kernels, likelihood, inducing_variable, layers, **settings)

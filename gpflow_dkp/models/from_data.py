@@ -1,0 +1,105 @@
+"""Models from data alone: the papers' kernels, inducing points and starting values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel, SquaredExponential
+from gpflow.likelihoods import Likelihood
+from gpflow.models.util import inducingpoint_wrapper
+from typing_extensions import Self
+
+from ..layers.base import check_positive_integer
+
+
+class FromData:
+    """Adds `from_data` to a model with `widths`."""
+
+    @classmethod
+    def from_data(
+        cls,
+        X: np.ndarray,
+        Y: np.ndarray,
+        *,
+        depth: int = 2,
+        num_inducing: int = 100,
+        width: int | None = None,
+        likelihood: Likelihood | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> Self:
+        """The papers' model for X [N, D] and Y [N, P], both normalised.
+
+        Squared-exponential kernels with ARD in the first layer, inducing points at a random subset
+        of the data with pseudo-observations there, a Gaussian likelihood.
+
+        :param depth: number of layers including the output layer.
+        :param num_inducing: M, at most N are used.
+        :param width: of each hidden layer, default the number of features D.
+        :param seed: chooses the inducing points.
+        :param settings: further arguments of the constructor.
+        """
+        check_positive_integer("depth", depth)
+        check_positive_integer("num_inducing", num_inducing)
+        X, Y = check_arrays(X, Y)
+        num_data, num_features = X.shape
+        rng = np.random.default_rng(seed)
+        subset = rng.permutation(num_data)[:num_inducing]
+        kernels = [SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))]
+        kernels += [SquaredExponential() for _ in range(depth - 1)]
+        model = cls(  # type: ignore[call-arg]  # the constructor of the model that mixes this in
+            kernels,
+            likelihood or gpflow.likelihoods.Gaussian(0.1),
+            X[subset].copy(),
+            widths=[width or num_features] * (depth - 1),
+            num_latent_gps=settings.pop("num_latent_gps", Y.shape[1]),
+            **settings,
+        )
+        if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
+            model.output_layer.v.assign(Y[subset])
+        return model
+
+
+def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """X [N, D] and Y [N, P] as arrays of GPflow's default float.
+
+    :raises ValueError: for other shapes, too few rows, or NaN or infinite values.
+    """
+    X, Y = np.asarray(X), np.asarray(Y)
+    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
+        raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
+    if len(X) < 2:
+        raise ValueError(f"data: got {len(X)} rows, needs at least 2")
+    for name, array in (("X", X), ("Y", Y)):
+        if not np.all(np.isfinite(array)):
+            row, column = np.argwhere(~np.isfinite(array))[0]
+            raise ValueError(
+                f"data: {name}[{row}, {column}] is {array[row, column]}, needs finite numbers; "
+                "remove or impute such rows"
+            )
+    dtype = gpflow.default_float()
+    return X.astype(dtype), Y.astype(dtype)
+
+
+def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
+    """Raise `ValueError` unless there is one width fewer than kernels."""
+    if len(kernels) != len(widths) + 1:
+        raise ValueError(
+            f"got {len(kernels)} kernels and {len(widths)} widths, needs one kernel more than widths: "
+            "the first acts on the inputs, then one after each hidden layer"
+        )
+    for width in widths:
+        check_positive_integer("widths", width)
+
+
+def num_inducing_of(inducing_variable: InducingVariables | tf.Tensor) -> int:
+    """M of an array Z [M, D] or of GPflow inducing points."""
+    shape = inducingpoint_wrapper(inducing_variable).Z.shape
+    if shape.rank != 2 or shape[0] < 1:
+        raise ValueError(f"inducing_variable: got shape {shape}, needs [M, D] with M at least 1")
+    return int(shape[0])

@@ -1,0 +1,97 @@
+"""Checkpoints from which a killed run goes on to the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from .history import History
+
+
+class CheckpointError(ValueError):
+    """The checkpoint directory holds nothing that this run can go on from."""
+
+
+class Checkpoints:
+    """The state of one run in a directory: the newest complete checkpoint wins.
+
+    A checkpoint is TensorFlow's, with the history beside it. Both are complete before the index
+    file names them, and the index file is replaced in one move: a kill at any moment leaves the
+    previous checkpoint in force.
+
+    :param directory: made if absent; one run each.
+    :param settings: what must agree for a run to go on.
+    :param items: what `tf.train.Checkpoint` saves.
+    """
+
+    def __init__(self, directory: str | Path, settings: dict[str, Any], **items: Any) -> None:
+        self._directory = Path(directory)
+        self._settings = json.loads(json.dumps(settings))
+        self._items = items
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint_dir: cannot write {self._directory} ({error.strerror}); "
+                "choose another directory"
+            ) from error
+
+    @property
+    def _index(self) -> Path:
+        return self._directory / "latest.json"
+
+    def save(self, step: int, history: History) -> None:
+        """Write the state after `step` steps, then drop the previous one."""
+        name = f"step-{step}"
+        history.save(self._directory / f"{name}.history.json")
+        tf.train.Checkpoint(**self._items).write(str(self._directory / name))
+        index = {"name": name, "step": step, "settings": self._settings}
+        partial = self._index.with_suffix(".partial")
+        partial.write_text(json.dumps(index))
+        partial.replace(self._index)
+        for path in self._directory.glob("step-*"):
+            if path.name.split(".")[0] != name:
+                path.unlink(missing_ok=True)
+
+    def restore(self) -> tuple[int, History] | None:
+        """Restore the items; the number of steps done and the history, or None if there is no checkpoint.
+
+        :raises CheckpointError: if it belongs to other settings or cannot be read.
+        """
+        if not self._index.exists():
+            return None
+        start_anew = f"remove {self._directory} to start anew"
+        try:
+            index = json.loads(self._index.read_text())
+            settings, name, step = index["settings"], index["name"], int(index["step"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"checkpoint {self._index} cannot be read; {start_anew}") from error
+        different = sorted(
+            key
+            for key in {*settings, *self._settings}
+            if settings.get(key) != self._settings.get(key)
+        )
+        if different:
+            key = different[0]
+            raise CheckpointError(
+                f"checkpoint {self._directory} is of another run: its {key} is {settings.get(key)}, "
+                f"this one's {self._settings.get(key)}; use the same settings, or {start_anew}"
+            )
+        try:
+            history = History.load(self._directory / f"{name}.history.json")
+            status = tf.train.Checkpoint(**self._items).read(str(self._directory / name))
+            status.assert_consumed()
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            AssertionError,
+            tf.errors.OpError,
+        ) as error:
+            raise CheckpointError(
+                f"checkpoint {self._directory / name} is incomplete or damaged; {start_anew}"
+            ) from error
+        return step, history

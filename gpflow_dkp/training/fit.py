@@ -1,0 +1,259 @@
+"""`fit`: Adam with the papers' schedules, made to survive kills and failed factorisations."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import RegressionData
+from tqdm.auto import tqdm
+
+from ..layers.base import check_positive_integer
+from ..models import DeepKernelProcess
+from ..models.from_data import check_arrays
+from ..random import as_seed, fold_in
+from .adam import FlatAdam
+from .checkpoint import Checkpoints
+from .diagnosis import describe_failure
+from .history import History
+from .schedules import (
+    PAPER_LEARNING_RATE,
+    LearningRate,
+    check_learning_rate,
+    kl_weight_at,
+    learning_rate_at,
+    minibatch_rows,
+)
+
+logger = logging.getLogger(__name__)
+
+STEPS_PER_CALL = 50
+JITTER_FACTORS = (10.0, 100.0, 1000.0)
+"""By how much a step whose loss or gradient is not finite is retried with more jitter."""
+
+
+class TrainingFailed(ValueError):  # noqa: N818  # says what happened
+    """A step's loss or gradient is not finite with any jitter that was tried."""
+
+
+def fit(
+    model: DeepKernelProcess,
+    data: RegressionData,
+    *,
+    num_steps: int,
+    batch_size: int | None = None,
+    learning_rate: LearningRate = PAPER_LEARNING_RATE,
+    kl_annealing_steps: int = 1000,
+    natural_gradient: None = None,
+    seed: int = 0,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    validation_data: RegressionData | None = None,
+    validation_steps: int = 1000,
+    callbacks: Iterable[Callable[[int], Any]] = (),
+    progress: bool = True,
+) -> History:
+    """Maximise the model's bound by Adam.
+
+    Every random number follows from `seed` and the step, so a run that was killed and is started
+    again with the same `checkpoint_dir` ends with the numbers of an unbroken one.
+
+    A step whose loss or gradient is not finite (a covariance that has no Cholesky factor) is not
+    applied: it is repeated with 10, 100 and 1000 times the jitter, logged and counted in the history.
+
+    :param model: trained in place; its `kl_weight` is 1 at the end.
+    :param data: X [N, D] and Y [N, P].
+    :param num_steps: number of Adam steps.
+    :param batch_size: rows a step, default and at most N.
+    :param learning_rate: a rate, or pairs (fraction of the steps from which it holds, rate).
+    :param kl_annealing_steps: the KL term's weight rises from 0 to 1 over these steps; 0 for none.
+    :param natural_gradient: not available yet, must be None.
+    :param checkpoint_dir: where the state is kept, one run a directory.
+    :param checkpoint_seconds: least time between two checkpoints.
+    :param validation_data: its mean log density is recorded every `validation_steps` steps.
+    :param callbacks: called with the number of steps done, every 50 steps; a `gpflow.monitor.Monitor`
+        is one.
+    :param progress: show a bar with the bound per point and the time left.
+    :raises ValueError: for bad data or settings, or a checkpoint of another run.
+    :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
+    """
+    check_positive_integer("num_steps", num_steps)
+    if natural_gradient is not None:
+        raise ValueError(f"natural_gradient: got {natural_gradient!r}, only None is available")
+    run = _Run(model, data, num_steps, batch_size, learning_rate, kl_annealing_steps, seed)
+    checkpoints = None
+    if checkpoint_dir is not None:
+        checkpoints = Checkpoints(
+            checkpoint_dir, run.settings, model=model, optimizer=run.optimizer
+        )
+    step, history = (checkpoints.restore() if checkpoints else None) or (0, History())
+    bar = tqdm(total=num_steps, initial=step, disable=not progress, unit="step", dynamic_ncols=True)
+    last_saved = time.monotonic()
+    with bar:
+        while step < num_steps:
+            size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
+            step, done = run.advance(step, size, history)
+            bar.update(done)
+            bar.set_postfix_str(f"ELBO/N {history.elbo[-1]:.4f}", refresh=False)
+            if validation_data is not None and step % validation_steps < done:
+                density = run.mean_log_density(validation_data)
+                history.validation.append((step, density))
+            for callback in callbacks:
+                callback(step)
+            if checkpoints and (
+                step == num_steps or time.monotonic() - last_saved >= checkpoint_seconds
+            ):
+                checkpoints.save(step, history)
+                last_saved = time.monotonic()
+    model.kl_weight.assign(1.0)
+    return history
+
+
+class _Run:
+    """The compiled steps of one call of `fit`."""
+
+    def __init__(
+        self,
+        model: DeepKernelProcess,
+        data: RegressionData,
+        num_steps: int,
+        batch_size: int | None,
+        learning_rate: LearningRate,
+        kl_annealing_steps: int,
+        seed: int,
+    ) -> None:
+        X, Y = check_arrays(*data)
+        if batch_size is not None:
+            check_positive_integer("batch_size", batch_size)
+        if kl_annealing_steps < 0:
+            raise ValueError(f"kl_annealing_steps: got {kl_annealing_steps}, needs at least 0")
+        self.model = model
+        self.num_steps = num_steps
+        self.num_data = len(X)
+        self.batch_size = min(batch_size or self.num_data, self.num_data)
+        self.kl_annealing_steps = kl_annealing_steps
+        self.schedule = check_learning_rate(learning_rate)
+        self.seed = as_seed(seed)
+        self.data = tf.constant(X), tf.constant(Y)
+        if not model.trainable_variables:
+            raise ValueError("fit: the model has no trainable variables")
+        self.optimizer = FlatAdam(model.trainable_variables)
+        self.settings = {
+            "num_steps": num_steps,
+            "batch_size": self.batch_size,
+            "learning_rate": self.schedule,
+            "kl_annealing_steps": kl_annealing_steps,
+            "seed": seed,
+            "data": [list(X.shape), float(X.sum()), float(Y.sum())],
+            "variables": [list(variable.shape) for variable in model.trainable_variables],
+        }
+        self._steps = tf.function(self._run_steps, reduce_retracing=True)
+        self._compiled = False
+
+    def advance(self, step: int, size: int, history: History) -> tuple[int, int]:
+        """Take up to `size` steps, at least one; the step reached and the number taken."""
+        start = time.perf_counter()
+        done, elbos = self._steps(tf.constant(step), tf.constant(size))
+        done = int(done)
+        history.elbo += [float(value) for value in elbos[:done]]
+        if done == size or not self._compiled:
+            elapsed = time.perf_counter() - start
+            history.seconds += elapsed
+            if self._compiled:
+                history.step_seconds += elapsed
+                history.timed_steps += done
+            self._compiled = True
+        if done < size:
+            self._recover(step + done, history)
+            done += 1
+        return step + done, done
+
+    def _recover(self, step: int, history: History) -> None:
+        """Repeat a failed step with more jitter."""
+        jitter = float(self.model.jitter)
+        for factor in JITTER_FACTORS:
+            self.model.jitter.assign(jitter * factor)
+            done, elbos = self._steps(tf.constant(step), tf.constant(1))
+            self.model.jitter.assign(jitter)
+            if int(done):
+                logger.warning(
+                    "step %d: loss or gradient not finite; repeated with jitter %.1e",
+                    step,
+                    jitter * factor,
+                )
+                history.recoveries.append(step)
+                history.elbo.append(float(elbos[0]))
+                return
+        X, _ = self._batch(tf.constant(step))
+        raise TrainingFailed(
+            f"step {step}: the loss or its gradient is not finite with jitter up to "
+            f"{jitter * JITTER_FACTORS[-1]:.1e}: {describe_failure(self.model, X, self._seed(step))}; "
+            "lower the learning rate, raise the jitter, or check the data's scale"
+        )
+
+    def mean_log_density(self, data: RegressionData) -> float:
+        """Mean log density of held-out data."""
+        return float(np.mean(self.model.predict_log_density(data)))
+
+    def _seed(self, step: tf.Tensor) -> tf.Tensor:
+        return fold_in(self.seed, step)
+
+    def _batch(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if self.batch_size == self.num_data:
+            return self.data
+        rows = minibatch_rows(step, self.batch_size, self.num_data, self.seed)
+        return tf.gather(self.data[0], rows), tf.gather(self.data[1], rows)
+
+    def _run_steps(self, first: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Steps until `size` are done or one is not finite; the number applied and their bounds."""
+        dtype = self.model.kl_weight.dtype
+        elbos = tf.TensorArray(dtype, size=size, element_shape=[])
+
+        def unfinished(count: tf.Tensor, finite: tf.Tensor, _: tf.TensorArray) -> tf.Tensor:
+            return tf.logical_and(finite, count < size)
+
+        def body(
+            count: tf.Tensor, _: tf.Tensor, elbos: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
+            finite, elbo = self._step(first + count)
+            return count + tf.cast(finite, tf.int32), finite, elbos.write(count, elbo)
+
+        count, _, elbos = tf.while_loop(
+            unfinished,
+            body,
+            (tf.constant(0), tf.constant(True), elbos),
+            parallel_iterations=1,
+        )
+        return count, elbos.stack()
+
+    def _step(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """One step, applied if it is finite; whether it is, and the bound per data point."""
+        model, optimizer = self.model, self.optimizer
+        dtype = model.kl_weight.dtype
+        model.kl_weight.assign(kl_weight_at(self.kl_annealing_steps, step, dtype))
+        variables = model.trainable_variables
+        batch = self._batch(step)
+        scale = tf.constant(1.0 / self.num_data, dtype)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            loss = -scale * self._elbo(batch, self._seed(step))
+        gradient = optimizer.flatten(tape.gradient(loss, variables))
+        finite = tf.reduce_all(tf.math.is_finite(gradient)) & tf.math.is_finite(loss)
+        rate = learning_rate_at(self.schedule, step, self.num_steps, dtype)
+
+        def apply() -> tf.Tensor:
+            optimizer.apply(gradient, rate, step)
+            return tf.constant(True)
+
+        return tf.cond(finite, apply, lambda: tf.constant(False)), -loss
+
+    def _elbo(self, batch: tuple[tf.Tensor, tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
+        """The bound of the whole data set from a minibatch, whatever the model's `num_data`."""
+        model = self.model
+        expected, log_ratio = model.elbo_terms(batch, seed=seed)
+        return expected * (self.num_data / self.batch_size) + model.kl_weight * log_ratio

@@ -1,0 +1,52 @@
+"""What `fit` returns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class History:
+    """The record of a training run.
+
+    :param elbo: the bound per data point at each step, with the KL weight of that step.
+    :param validation: pairs (step, mean log density per validation point).
+    :param recoveries: steps that were retried with more jitter after a failed Cholesky.
+    :param seconds: wall-clock time of the whole run, compilation and earlier, killed starts included.
+    :param step_seconds: wall-clock time of the `timed_steps`, those after the call that compiles.
+    """
+
+    elbo: list[float] = field(default_factory=list)
+    validation: list[tuple[int, float]] = field(default_factory=list)
+    recoveries: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    step_seconds: float = 0.0
+    timed_steps: int = 0
+
+    @property
+    def num_steps(self) -> int:
+        """Steps taken."""
+        return len(self.elbo)
+
+    @property
+    def num_recoveries(self) -> int:
+        """Number of `recoveries`."""
+        return len(self.recoveries)
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean wall-clock seconds a step, without the calls that compiled; NaN if there were none."""
+        return self.step_seconds / self.timed_steps if self.timed_steps else float("nan")
+
+    def save(self, path: Path) -> None:
+        """Write to a JSON file."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> History:
+        """Read what `save` wrote."""
+        record = json.loads(path.read_text())
+        record["validation"] = [tuple(pair) for pair in record["validation"]]
+        return cls(**record)

@@ -1,0 +1,65 @@
+"""What changes with the step: learning rate, weight of the KL term, rows of the minibatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+LearningRate: TypeAlias = "float | Sequence[tuple[float, float]]"
+
+PAPER_LEARNING_RATE: LearningRate = ((0.0, 1e-2), (0.5, 1e-3))
+"""1e-2, then 1e-3 after half of the steps ([ICML21], [NeurIPS21], [UAI23])."""
+
+
+def check_learning_rate(learning_rate: LearningRate) -> tuple[tuple[float, float], ...]:
+    """The schedule as pairs (fraction of the steps from which it holds, rate).
+
+    :raises ValueError: unless rates are positive and fractions rise from 0 to below 1.
+    """
+    if isinstance(learning_rate, (int, float)):
+        learning_rate = ((0.0, float(learning_rate)),)
+    schedule = tuple((float(start), float(rate)) for start, rate in learning_rate)
+    starts = [start for start, _ in schedule]
+    rising = all(a < b for a, b in zip(starts, starts[1:], strict=False))
+    if not schedule or starts[0] != 0 or not rising or starts[-1] >= 1:
+        raise ValueError(
+            f"learning_rate: got {learning_rate}, needs a rate or pairs (fraction, rate) with "
+            "fractions rising from 0 to below 1"
+        )
+    if any(rate <= 0 for _, rate in schedule):
+        raise ValueError(f"learning_rate: got {learning_rate}, needs positive rates")
+    return schedule
+
+
+def learning_rate_at(
+    schedule: tuple[tuple[float, float], ...], step: tf.Tensor, num_steps: int, dtype: tf.DType
+) -> tf.Tensor:
+    """The rate of 0-based `step`."""
+    rate = tf.constant(schedule[0][1], dtype)
+    for start, value in schedule[1:]:
+        rate = tf.where(step >= round(start * num_steps), tf.constant(value, dtype), rate)
+    return rate
+
+
+def kl_weight_at(annealing_steps: int, step: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The weight of the KL term at 0-based `step`: linear to 1 over `annealing_steps`."""
+    if annealing_steps == 0:
+        return tf.ones([], dtype)
+    fraction = tf.cast(step + 1, dtype) / tf.cast(annealing_steps, dtype)
+    return tf.minimum(tf.ones([], dtype), fraction)
+
+
+def minibatch_rows(
+    step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Tensor
+) -> tf.Tensor:
+    """Rows of the minibatch of 0-based `step` [batch_size]: every epoch is a new permutation.
+
+    Needs no state: row i of the stream of minibatches is item i mod N of epoch i // N's permutation.
+    """
+    position = tf.cast(step, tf.int64) * batch_size + tf.range(batch_size, dtype=tf.int64)
+    epoch, item = position // num_data, position % num_data
+    epoch = tf.cast(epoch, tf.int32)
+    seeds = tf.stack([tf.zeros_like(epoch) + seed[0], tf.zeros_like(epoch) + seed[1], epoch], 1)
+    return tf.random.experimental.index_shuffle(item, seeds, tf.constant(num_data - 1, tf.int64))
