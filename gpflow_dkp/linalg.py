@@ -65,9 +65,7 @@ def positive_definite_and_cholesky(
     :param matrix: [..., M, M].
     :param other: [..., M, M].
     """
-    chol, chol_other = tf.unstack(
-        tf.linalg.cholesky(tf.stop_gradient(tf.stack([matrix, other])))
-    )
+    chol, chol_other = tf.unstack(tf.linalg.cholesky(tf.stop_gradient(tf.stack([matrix, other]))))
     return _from_chol(matrix, chol), _attach_cholesky_gradient(other, chol_other)
 
 

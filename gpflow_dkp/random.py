@@ -17,8 +17,8 @@ def as_seed(seed: Seed) -> tf.Tensor:
     """
     if seed is None:
         return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-    seed = tf.cast(tf.convert_to_tensor(seed), tf.int32)
-    return tf.stack([seed, tf.zeros_like(seed)]) if seed.shape.rank == 0 else seed
+    tensor = tf.cast(tf.convert_to_tensor(seed), tf.int32)
+    return tf.stack([tensor, tf.zeros_like(tensor)]) if tensor.shape.rank == 0 else tensor
 
 
 def split(seed: Seed, num: int) -> list[tf.Tensor]:

@@ -89,7 +89,9 @@ class GramBlocks:
 
         :returns: the inducing-inducing [..., M, M] and inducing-data [..., M, N] blocks.
         """
-        ii, it = self.scaled_distances(tf.constant(-2.0, self.ii.dtype), tf.zeros([], self.ii.dtype))
+        ii, it = self.scaled_distances(
+            tf.constant(-2.0, self.ii.dtype), tf.zeros([], self.ii.dtype)
+        )
         ii = tf.linalg.set_diag(ii, tf.zeros_like(self.ii_diag))
         return tf.nn.relu(ii), tf.nn.relu(it)
 
@@ -111,22 +113,22 @@ class FeatureBlocks(GramBlocks):
         return [FeatureBlocks(*part) for part in parts]
 
     @cached_property
-    def ii(self) -> tf.Tensor:  # type: ignore[override]  # formed only when a kernel needs it
+    def ii(self) -> tf.Tensor:
         """Inducing-inducing block [..., M, M]."""
         return tf.matmul(self.inducing, self.inducing, transpose_b=True)
 
     @cached_property
-    def it(self) -> tf.Tensor:  # type: ignore[override]  # formed only when a kernel needs it
+    def it(self) -> tf.Tensor:
         """Inducing-data block [..., M, N]."""
         return tf.cast(self.inducing, self.data.dtype) @ self.data
 
     @cached_property
-    def tt(self) -> tf.Tensor:  # type: ignore[override]  # formed only when a kernel needs it
+    def tt(self) -> tf.Tensor:
         """The data points' own diagonal [..., N]."""
         return tf.reduce_sum(tf.square(self.data), -2)
 
     @cached_property
-    def ii_diag(self) -> tf.Tensor:  # type: ignore[override]  # cheaper than the diagonal of `ii`
+    def ii_diag(self) -> tf.Tensor:
         """Diagonal of `ii` [..., M]."""
         return tf.reduce_sum(tf.square(self.inducing), -1)
 

@@ -204,7 +204,8 @@ def _require_scalar(kernel: kernels.Kernel, name: str) -> None:
     shape = tf.convert_to_tensor(getattr(kernel, name)).shape
     if shape.rank != 0:
         raise KernelNotComputableFromGram(
-            kernel, f"it has one value of {name} a dimension (ARD), got shape {shape}, needs a scalar"
+            kernel,
+            f"it has one value of {name} a dimension (ARD), got shape {shape}, needs a scalar",
         )
 
 

@@ -32,9 +32,7 @@ class Layer(gpflow.Module, abc.ABC):
         """
 
     @abc.abstractmethod
-    def propagate_noise(
-        self, covariance: GramBlocks, noise: tuple
-    ) -> tuple[GramBlocks, tf.Tensor]:
+    def propagate_noise(self, covariance: GramBlocks, noise: tuple) -> tuple[GramBlocks, tf.Tensor]:
         """`propagate` with the random numbers given."""
 
     def propagate(
@@ -63,7 +61,9 @@ def num_samples_of(covariance: GramBlocks, num_samples: int | None) -> int | tf.
     """The number of samples S of a pass, from the covariance's own if it has one."""
     if covariance.ii.shape.rank == 2:
         return 1 if num_samples is None else num_samples
-    own = covariance.ii.shape[0] if covariance.ii.shape[0] is not None else tf.shape(covariance.ii)[0]
+    own = (
+        covariance.ii.shape[0] if covariance.ii.shape[0] is not None else tf.shape(covariance.ii)[0]
+    )
     if num_samples is not None and isinstance(own, int) and num_samples != own:
         raise ValueError(f"got num_samples={num_samples} for a covariance with {own} samples")
     return own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import gpflow
@@ -66,6 +67,7 @@ class GlobalInducingGP(Layer):
     :param width: number of functions P.
     :param output: whether this is an output layer.
     :param log_ratio: as in `WishartLayer`, for `propagate`.
+    :param seed: of a hidden layer's random starting value of `v`; an output layer starts at 0.
 
     Variational parameters: `v` [M, P] and the Cholesky factor of Lambda, `precision_tril` [M, M],
     shared by the outputs.
@@ -78,6 +80,7 @@ class GlobalInducingGP(Layer):
         *,
         output: bool = False,
         log_ratio: Literal["expected", "sampled"] = "expected",
+        seed: int | Sequence[int] = 0,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -89,9 +92,11 @@ class GlobalInducingGP(Layer):
         self.log_ratio = log_ratio
         self.gradient_dtype: tf.DType | None = None
         self._prior_scale = 1.0 if output else 1.0 / width
-        self.v = Parameter(np.zeros((num_inducing, width)))
+        start = np.random.default_rng(seed).normal(size=(num_inducing, width)) / np.sqrt(width)
+        self.v = Parameter(np.zeros_like(start) if output else start)
         self.precision_tril = Parameter(
-            np.eye(num_inducing), transform=tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None)
+            3.0 * np.eye(num_inducing),
+            transform=tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None),
         )
 
     def sample_noise(
@@ -161,7 +166,9 @@ class GlobalInducingGP(Layer):
         precision_tril = tf.convert_to_tensor(self.precision_tril)
         eye = tf.eye(self.num_inducing, dtype=K.dtype)
         noise_tril = tf.linalg.triangular_solve(precision_tril, eye, adjoint=True)
-        return positive_definite(K + tf.matmul(noise_tril, noise_tril, transpose_b=True)), noise_tril
+        return positive_definite(
+            K + tf.matmul(noise_tril, noise_tril, transpose_b=True)
+        ), noise_tril
 
     def _sample_inducing(
         self, K: tf.Tensor, noisy: PositiveDefinite, noise_tril: tf.Tensor, noise: tf.Tensor
@@ -218,6 +225,3 @@ class GlobalInducingGP(Layer):
 
     def _scale(self, block: tf.Tensor) -> tf.Tensor:
         return block if self._prior_scale == 1.0 else scaled(block, self.width)
-
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import gpflow
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
+from scipy.special import multigammaln
 
 from ..distributions import GeneralisedWishart
 from ..gram import FeatureBlocks, GramBlocks
@@ -62,9 +64,7 @@ class Bartlett(NamedTuple):
     def variance(self) -> tf.Tensor:
         """Elementwise variance of T [M, p]."""
         mean = tf.exp(tf.math.lgamma(self.alpha + 0.5) - tf.math.lgamma(self.alpha))
-        return tf.linalg.set_diag(
-            tf.square(self.sigma), (self.alpha - tf.square(mean)) / self.beta
-        )
+        return tf.linalg.set_diag(tf.square(self.sigma), (self.alpha - tf.square(mean)) / self.beta)
 
 
 class WishartLayer(Layer):
@@ -79,6 +79,7 @@ class WishartLayer(Layer):
     :param posterior: "gw", "a-gw" or "ab-gw".
     :param log_ratio: "expected" gives E_Q[log P - log Q] over this layer's own draw in closed form
         (same expectation, lower variance); "sampled" gives it at the draw, as the papers do.
+    :param seed: of the random starting value of `mu`.
 
     Variational parameters: `q` [], `V` [M, M], `alpha` [p], `beta` [p], `mu` [M, p], `sigma` [M, p]
     with p = min(M, nu), and `A` = A' [M, M], `B` [p, p] where the posterior has them.
@@ -91,6 +92,7 @@ class WishartLayer(Layer):
         posterior: Literal["gw", "a-gw", "ab-gw"] = "ab-gw",
         *,
         log_ratio: Literal["expected", "sampled"] = "expected",
+        seed: int | Sequence[int] = 0,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -106,12 +108,14 @@ class WishartLayer(Layer):
         self.gradient_dtype: tf.DType | None = None
         self._below_diagonal = np.tril(np.ones((num_inducing, self.rank)), -1)
 
+        # Nearly deterministic from the start: a wide T gives the layers above nothing to learn from.
+        rng = np.random.default_rng(seed)
         dof = width - np.arange(self.rank)
         self.alpha = Parameter(dof / 2.0, transform=tfb.Exp())
         self.beta = Parameter(np.full(self.rank, 0.5), transform=tfb.Exp())
-        self.mu = Parameter(np.zeros((num_inducing, self.rank)))
-        self.sigma = Parameter(np.ones((num_inducing, self.rank)), transform=tfb.Exp())
-        self.q = Parameter(0.5, transform=tfb.Sigmoid())
+        self.mu = Parameter(self._below_diagonal * rng.normal(size=(num_inducing, self.rank)))
+        self.sigma = Parameter(np.full((num_inducing, self.rank), 0.05), transform=tfb.Exp())
+        self.q = Parameter(0.02, transform=tfb.Sigmoid())
         self.V = Parameter(np.eye(num_inducing) / math.sqrt(width))
         if posterior != "gw":
             self.A = Parameter(np.eye(num_inducing))
@@ -214,7 +218,7 @@ class WishartLayer(Layer):
         P, p, nu = self.num_inducing, self.rank, self.width
         # NumPy's, in double precision: the constant is thousands of nats.
         constant = 0.5 * nu * (p - P) * math.log(math.pi) - 0.5 * nu * P * math.log(2.0)
-        constant -= log_multigamma(0.5 * nu, p)
+        constant -= multigammaln(0.5 * nu, p)
         value = constant + nu * (half_logdet_from_chol(chol) - half_logdet(prior))
         if self.posterior != "gw":
             value += nu * tf.linalg.slogdet(tf.convert_to_tensor(self.A))[1]
@@ -287,7 +291,7 @@ class WishartLayer(Layer):
         return tf.reduce_sum(below * values, [-2, -1])
 
 
-class UnitTriangular(tfb.Bijector):
+class UnitTriangular(tfp.bijectors.Bijector):
     """Lower-triangular matrices [p, p] with a unit diagonal, from any matrix's strictly lower part."""
 
     def __init__(self, name: str = "unit_triangular") -> None:
@@ -303,14 +307,7 @@ class UnitTriangular(tfb.Bijector):
         return tf.zeros([], x.dtype)
 
 
-def log_multigamma(a: float, p: int) -> float:
-    """log of the multivariate gamma function of dimension p at a."""
-    j = np.arange(p)
-    return float(0.25 * p * (p - 1) * math.log(math.pi) + np.sum([math.lgamma(a - k / 2) for k in j]))
-
-
 def _log_or_zero(value: tf.Tensor) -> tf.Tensor:
     """log of the positive entries, 0 (with zero gradient) elsewhere."""
     positive = value > 0
     return tf.math.log(tf.where(positive, value, tf.ones_like(value)))
-

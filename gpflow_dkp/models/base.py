@@ -283,13 +283,13 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         for_marginals, for_f = split(seed, 2)
         marginals = self._predict_marginals(Xnew, num_samples, for_marginals, batch_size)
         if not self.hidden_layers:
-            marginals = Marginals(
-                *(tf.repeat(value, num_samples, axis=0) for value in marginals)
-            )
+            marginals = Marginals(*(tf.repeat(value, num_samples, axis=0) for value in marginals))
         noise = normal(tf.unstack(tf.shape(marginals.mean)), for_f, marginals.mean.dtype)
         return marginals.mean + tf.sqrt(self._output_variance(marginals)) * noise
 
-    def sample_prior(self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None) -> tf.Tensor:
+    def sample_prior(
+        self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
+    ) -> tf.Tensor:
         """Joint draws of f from the prior [S, N, P]; costs O(N^3) a sample and layer.
 
         :param Xnew: [N, D].
@@ -312,9 +312,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
     def _Z(self) -> tf.Tensor:
         return tf.convert_to_tensor(self.inducing_variable.Z)
 
-    def _input_covariance(
-        self, Z: InducingVariables | tf.Tensor, X: tf.Tensor
-    ) -> GramBlocks:
+    def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
         """The first kernel on the inputs, with jitter, without a sample dimension."""
         blocks = gram.from_inputs(self.kernels[0], Z, X)
         return blocks.with_jitter(self.jitter).with_data_dtype(self._data_dtype)
@@ -417,7 +415,11 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
     def _check_data(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
         """X [N, D] and Y as tensors in GPflow's default float."""
         X, Y = (tf.convert_to_tensor(part) for part in data)
-        if X.shape.rank != 2 or Y.shape.rank != 2 or not X.shape[:1].is_compatible_with(Y.shape[:1]):
+        if (
+            X.shape.rank != 2
+            or Y.shape.rank != 2
+            or not X.shape[:1].is_compatible_with(Y.shape[:1])
+        ):
             raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
         num_features = self._Z.shape[1]
         if not X.shape[1:].is_compatible_with([num_features]):
@@ -463,6 +465,3 @@ def _chain_sizes(num_samples: int) -> list[int]:
     chains = threads.get_inter_op_parallelism_threads() if parallel else 1
     chains = max(1, min(chains, num_samples))
     return [num_samples // chains + (i < num_samples % chains) for i in range(chains)]
-
-
-

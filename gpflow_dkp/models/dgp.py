@@ -11,11 +11,10 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GlobalInducingGP
-from .base import DeepKernelProcess
-from .from_data import FromData, check_widths, num_inducing_of
+from .from_data import DeepModel, check_widths, num_inducing_of
 
 
-class DGP(FromData, DeepKernelProcess):
+class DGP(DeepModel):
     """Deep GP with global inducing points and the prior of the deep Wishart process.
 
     Hidden layer l has `widths[l]` functions with covariance K / nu_l; the next kernel acts on their
@@ -24,6 +23,7 @@ class DGP(FromData, DeepKernelProcess):
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
     :param widths: number of functions of each hidden layer, one fewer than kernels.
     :param log_ratio: "expected" (closed form, the default) or "sampled" (as in the papers).
+    :param seed: of the layers' random starting values.
 
     Other arguments as in `DeepKernelProcess`.
     """
@@ -36,9 +36,13 @@ class DGP(FromData, DeepKernelProcess):
         *,
         widths: Sequence[int],
         log_ratio: Literal["expected", "sampled"] = "expected",
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         check_widths(kernels, widths)
         num_inducing = num_inducing_of(inducing_variable)
-        layers = [GlobalInducingGP(num_inducing, width, log_ratio=log_ratio) for width in widths]
+        layers = [
+            GlobalInducingGP(num_inducing, width, log_ratio=log_ratio, seed=[seed, i])
+            for i, width in enumerate(widths)
+        ]
         super().__init__(kernels, likelihood, inducing_variable, layers, **settings)

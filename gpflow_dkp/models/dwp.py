@@ -11,11 +11,10 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..layers import WishartLayer
-from .base import DeepKernelProcess
-from .from_data import FromData, check_widths, num_inducing_of
+from .from_data import DeepModel, check_widths, num_inducing_of
 
 
-class DWP(FromData, DeepKernelProcess):
+class DWP(DeepModel):
     """Deep Wishart process ([NeurIPS21], [UAI23]): a Wishart layer before each kernel but the first.
 
     G_l ~ Wishart(K(G_{l-1}) / nu_l, nu_l), f ~ N(0, K(G_L)). A deep GP with isotropic kernels, its
@@ -26,6 +25,7 @@ class DWP(FromData, DeepKernelProcess):
         GP with the global-inducing output layer.
     :param posterior: "gw", "a-gw" or "ab-gw".
     :param log_ratio: "expected" (closed form, the default) or "sampled" (as in the papers).
+    :param seed: of the layers' random starting values.
 
     Other arguments as in `DeepKernelProcess`.
     """
@@ -39,11 +39,13 @@ class DWP(FromData, DeepKernelProcess):
         widths: Sequence[int],
         posterior: Literal["gw", "a-gw", "ab-gw"] = "ab-gw",
         log_ratio: Literal["expected", "sampled"] = "expected",
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         check_widths(kernels, widths)
         num_inducing = num_inducing_of(inducing_variable)
         layers = [
-            WishartLayer(num_inducing, width, posterior, log_ratio=log_ratio) for width in widths
+            WishartLayer(num_inducing, width, posterior, log_ratio=log_ratio, seed=[seed, i])
+            for i, width in enumerate(widths)
         ]
         super().__init__(kernels, likelihood, inducing_variable, layers, **settings)

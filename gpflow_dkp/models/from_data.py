@@ -15,10 +15,11 @@ from gpflow.models.util import inducingpoint_wrapper
 from typing_extensions import Self
 
 from ..layers.base import check_positive_integer
+from .base import DeepKernelProcess
 
 
-class FromData:
-    """Adds `from_data` to a model with `widths`."""
+class DeepModel(DeepKernelProcess):
+    """A deep kernel process whose hidden layers have widths."""
 
     @classmethod
     def from_data(
@@ -41,7 +42,7 @@ class FromData:
         :param depth: number of layers including the output layer.
         :param num_inducing: M, at most N are used.
         :param width: of each hidden layer, default the number of features D.
-        :param seed: chooses the inducing points.
+        :param seed: chooses the inducing points and the layers' random starting values.
         :param settings: further arguments of the constructor.
         """
         check_positive_integer("depth", depth)
@@ -52,11 +53,12 @@ class FromData:
         subset = rng.permutation(num_data)[:num_inducing]
         kernels = [SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))]
         kernels += [SquaredExponential() for _ in range(depth - 1)]
-        model = cls(  # type: ignore[call-arg]  # the constructor of the model that mixes this in
+        model = cls(  # type: ignore[call-arg]  # the subclass's constructor
             kernels,
             likelihood or gpflow.likelihoods.Gaussian(0.1),
             X[subset].copy(),
             widths=[width or num_features] * (depth - 1),
+            seed=seed,
             num_latent_gps=settings.pop("num_latent_gps", Y.shape[1]),
             **settings,
         )

@@ -68,7 +68,9 @@ class Checkpoints:
             index = json.loads(self._index.read_text())
             settings, name, step = index["settings"], index["name"], int(index["step"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"checkpoint {self._index} cannot be read; {start_anew}") from error
+            raise CheckpointError(
+                f"checkpoint {self._index} cannot be read; {start_anew}"
+            ) from error
         different = sorted(
             key
             for key in {*settings, *self._settings}

@@ -152,7 +152,7 @@ class _Run:
             "data": [list(X.shape), float(X.sum()), float(Y.sum())],
             "variables": [list(variable.shape) for variable in model.trainable_variables],
         }
-        self._steps = tf.function(self._run_steps, reduce_retracing=True)
+        self._steps = tf.function(self._run_steps, autograph=False)
         self._compiled = False
 
     def advance(self, step: int, size: int, history: History) -> tuple[int, int]:

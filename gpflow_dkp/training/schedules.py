@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -22,7 +23,7 @@ def check_learning_rate(learning_rate: LearningRate) -> tuple[tuple[float, float
         learning_rate = ((0.0, float(learning_rate)),)
     schedule = tuple((float(start), float(rate)) for start, rate in learning_rate)
     starts = [start for start, _ in schedule]
-    rising = all(a < b for a, b in zip(starts, starts[1:], strict=False))
+    rising = all(a < b for a, b in itertools.pairwise(starts))
     if not schedule or starts[0] != 0 or not rising or starts[-1] >= 1:
         raise ValueError(
             f"learning_rate: got {learning_rate}, needs a rate or pairs (fraction, rate) with "
@@ -51,9 +52,7 @@ def kl_weight_at(annealing_steps: int, step: tf.Tensor, dtype: tf.DType) -> tf.T
     return tf.minimum(tf.ones([], dtype), fraction)
 
 
-def minibatch_rows(
-    step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Tensor
-) -> tf.Tensor:
+def minibatch_rows(step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Tensor) -> tf.Tensor:
     """Rows of the minibatch of 0-based `step` [batch_size]: every epoch is a new permutation.
 
     Needs no state: row i of the stream of minibatches is item i mod N of epoch i // N's permutation.

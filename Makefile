@@ -1,0 +1,41 @@
+# Everything sets itself up: `make demo` and `make test` work in a fresh clone with Python 3.10-3.12.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help demo test lint lock clean
+
+help:
+	@echo "make demo   train a deep Wishart process and a deep GP on a bundled dataset, print the table"
+	@echo "make test   run the test suite"
+	@echo "make lint   ruff and mypy"
+	@echo "make lock   renew requirements.lock from pyproject.toml (needs uv)"
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else \
+	"got Python %d.%d, needs 3.10 to 3.12: make PYTHON=python3.12 ..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(INSTALLED)
+	$(RUN) scripts/run_uci.py
+
+test: $(INSTALLED)
+	$(RUN) -m pytest -n 2
+
+lint: $(INSTALLED)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+lock:
+	uv lock --quiet
+	uv export --quiet --frozen --no-emit-project --no-header --extra test --extra docs \
+		--format requirements-txt > requirements.lock
+	rm uv.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info
