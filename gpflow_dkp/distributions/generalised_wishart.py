@@ -1,0 +1,247 @@
+"""The generalised singular Wishart distributions: GW, A-GW and AB-GW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from gpflow_dkp.bijectors import Congruence, OuterProduct, RightMultiplyTriL
+from gpflow_dkp.bijectors.parameters import (
+    as_parameter,
+    check_event_shape,
+    check_lower_triangular,
+    floating_dtype,
+    is_variable,
+    matrix_dimension,
+)
+from gpflow_dkp.distributions.bartlett_factor import BartlettFactor, df_event_ndims
+
+
+class GeneralisedWishart(tfp.distributions.TransformedDistribution):
+    """G = F F^T [..., P, P], F = A T B, with T [..., P, p] a `BartlettFactor`, p = min(P, df).
+
+    It is T pushed through `RightMultiplyTriL(B)`, `OuterProduct(p)` and `Congruence(A, df)`:
+
+    - GW, `A=None, B=None`: A is the triangular `scale_tril` and B the identity ([NeurIPS21]);
+    - A-GW, with `A`: dense ([UAI23]);
+    - AB-GW, with `A` and `B` ([UAI23]).
+
+    With the default concentration, rate, loc and scale, GW is `Wishart(df, scale_tril)`. The
+    density, with respect to Lebesgue measure on the lower part of the first p columns of G, is
+
+        log q(G) = log q(T) - p log 2 - sum_j (P - j + 1) (log T_jj + 2 log |B_jj|) - df log |det A|
+                   + (df - P - 1) (log |det F[:p, :]| - sum_j (log T_jj + log |B_jj|))
+
+    where df stands for p when df > P: [UAI23] equations 13, 14, 44 and 48 to 50 with |det A|^df,
+    |B_jj| and P, which the paper misprints. B is p x p, never df x df with df > P.
+
+    G does not change with the signs of the columns of B: B and B diag(sign B_jj) are one
+    distribution, and diag(B) may be negative.
+
+    `log_prob` of an arbitrary G recovers T by the inverse of the three maps, and trusts G to have
+    rank p; `experimental_sample_and_log_prob` uses the T it has drawn.
+
+    :param df: degrees of freedom. A Python integer >= 1; or a real > P - 1, or a tensor [...] of
+        such.
+    :param scale_tril: chol(S), [..., P, P]; not used, and may be `None`, when `A` is given.
+    :param concentration: positive [..., p]; by default (df - j + 1) / 2.
+    :param rate: positive [..., p]; by default 1/2.
+    :param loc: [..., P, p], used below the diagonal; by default 0.
+    :param scale: positive [..., P, p], used below the diagonal; by default 1.
+    :param A: invertible matrix [..., P, P], or `None` for `scale_tril`.
+    :param B: lower-triangular matrix [..., p, p] with a non-zero diagonal, or `None` for the
+        identity.
+    :raises ValueError: when neither `scale_tril` nor `A` is given, for a `df` that is not allowed,
+        parameters of the wrong shape or of mixed dtypes, or parameters that are known and wrong.
+    """
+
+    def __init__(
+        self,
+        df: Any,
+        scale_tril: Any = None,
+        concentration: Any = None,
+        rate: Any = None,
+        loc: Any = None,
+        scale: Any = None,
+        A: Any = None,
+        B: Any = None,
+        *,
+        validate_args: bool = False,
+        name: str = "GeneralisedWishart",
+    ) -> None:
+        parameters = dict(locals())
+        if scale_tril is None and A is None:
+            raise ValueError("scale_tril and A are both None; pass scale_tril for GW, A for A-GW.")
+        with tf.name_scope(name) as name:
+            left = scale_tril if A is None else A
+            dtype = floating_dtype(df, left, concentration, rate, loc, scale, B)
+            self._scale_tril = as_parameter(scale_tril, dtype, "scale_tril")
+            self._concentration = as_parameter(concentration, dtype, "concentration")
+            self._rate = as_parameter(rate, dtype, "rate")
+            self._loc = as_parameter(loc, dtype, "loc")
+            self._scale = as_parameter(scale, dtype, "scale")
+            self._A = as_parameter(A, dtype, "A")
+            self._B = as_parameter(B, dtype, "B")
+            if A is None:
+                check_lower_triangular("scale_tril", self._scale_tril, positive_diagonal=True)
+            left = self._scale_tril if A is None else self._A
+            dimension = matrix_dimension("scale_tril" if A is None else "A", left)
+            bartlett = BartlettFactor(
+                df,
+                dimension,
+                self._concentration,
+                self._rate,
+                self._loc,
+                self._scale,
+                dtype=dtype,
+                validate_args=validate_args,
+            )
+            self._congruence = Congruence(left, df, lower_triangular=A is None)
+            self._outer_product = OuterProduct(rank=bartlett.rank)
+            self._right_multiply = None
+            chain = [self._congruence, self._outer_product]
+            if B is not None:
+                check_event_shape("B", self._B, [bartlett.rank] * 2, "[..., p, p], p = min(P, df)")
+                check_lower_triangular("B", self._B, positive_diagonal=False)
+                self._right_multiply = RightMultiplyTriL(_with_positive_diagonal(self._B))
+                chain.append(self._right_multiply)
+            super().__init__(
+                distribution=bartlett,
+                bijector=tfp.bijectors.Chain(chain),
+                validate_args=validate_args,
+                parameters=parameters,
+                name=name,
+            )
+
+    @classmethod
+    def _parameter_properties(
+        cls, dtype: Any, num_classes: int | None = None
+    ) -> dict[str, tfp.util.ParameterProperties]:
+        def triangular() -> tfp.bijectors.Bijector:
+            return tfp.bijectors.FillScaleTriL()
+
+        def scale_tril_event_ndims(distribution: GeneralisedWishart) -> int | None:
+            return 2 if distribution.A is None else tfp.util.ParameterProperties.NO_EVENT_NDIMS
+
+        def unknown(sample_shape: Any) -> Any:
+            raise NotImplementedError("the shape depends on df, which the shape of G does not give")
+
+        bartlett = BartlettFactor.parameter_properties(dtype=dtype)
+        bartlett = {
+            key: properties if key == "df" else properties._replace(shape_fn=unknown)
+            for key, properties in bartlett.items()
+        }
+        Properties = tfp.util.ParameterProperties
+        return {
+            **bartlett,
+            "df": Properties(event_ndims=df_event_ndims, shape_fn=lambda shape: shape[:-2]),
+            "scale_tril": Properties(
+                event_ndims=scale_tril_event_ndims, default_constraining_bijector_fn=triangular
+            ),
+            "A": Properties(event_ndims=2, is_preferred=False),
+            "B": Properties(
+                event_ndims=2, shape_fn=unknown, default_constraining_bijector_fn=triangular
+            ),
+        }
+
+    @property
+    def df(self) -> Any:
+        """Degrees of freedom."""
+        return self.distribution.df
+
+    @property
+    def scale_tril(self) -> Any:
+        """chol(S) [..., P, P], or `None`."""
+        return self._scale_tril
+
+    @property
+    def concentration(self) -> Any:
+        """The concentrations [..., p] of T_jj^2, or `None` for the standard Wishart's."""
+        return self._concentration
+
+    @property
+    def rate(self) -> Any:
+        """The rates [..., p] of T_jj^2, or `None` for the standard Wishart's."""
+        return self._rate
+
+    @property
+    def loc(self) -> Any:
+        """The means [..., P, p] of T below its diagonal, or `None` for 0."""
+        return self._loc
+
+    @property
+    def scale(self) -> Any:
+        """The standard deviations [..., P, p] of T below its diagonal, or `None` for 1."""
+        return self._scale
+
+    @property
+    def A(self) -> Any:
+        """The dense matrix [..., P, P] of A-GW and AB-GW, or `None`."""
+        return self._A
+
+    @property
+    def B(self) -> Any:
+        """The lower-triangular matrix [..., p, p] of AB-GW, or `None`."""
+        return self._B
+
+    @property
+    def dimension(self) -> int:
+        """The number P of rows and columns of G."""
+        return self.distribution.dimension
+
+    @property
+    def rank(self) -> int:
+        """The rank p = min(P, df) of G."""
+        return self.distribution.rank
+
+    def _sample_and_log_prob(self, sample_shape: Any, seed: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        batched = tfp.distributions.BatchBroadcast(
+            self.distribution, to_shape=self.batch_shape_tensor()
+        )
+        bartlett, log_prob = batched.experimental_sample_and_log_prob(sample_shape, seed=seed)
+        factor = bartlett
+        if self._right_multiply is not None:
+            factor = self._right_multiply.forward(bartlett)
+            log_prob -= self._right_multiply.forward_log_det_jacobian(bartlett)
+        log_prob -= self._outer_product.forward_log_det_jacobian(factor)
+        log_prob -= self._congruence.factor_log_det_jacobian(factor)
+        return self.bijector.forward(bartlett), log_prob
+
+    def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
+        check_event_shape("value", value, [self.dimension] * 2, "G [..., P, P]")
+        # Bijectors remember the T of a tensor they have seen, though A or B have changed since or a
+        # gradient tape was not there to see it. A new tensor has no past.
+        return super()._log_prob(tf.identity(value))
+
+    def _mean(self) -> tf.Tensor:
+        # E[G] = A (E[T] B B^T E[T]^T + diag_k(sum_j Var[T_kj] (B B^T)_jj)) A^T
+        mean, variance = self.distribution.mean(), self.distribution.variance()
+        if self._right_multiply is not None:
+            B = tf.convert_to_tensor(self._right_multiply.B)
+            mean = tf.matmul(mean, B)
+            variance = variance * tf.reduce_sum(tf.square(B), axis=-1)[..., tf.newaxis, :]
+        inner = tf.matmul(mean, mean, transpose_b=True)
+        gram = tf.linalg.set_diag(
+            inner, tf.linalg.diag_part(inner) + tf.reduce_sum(variance, axis=-1)
+        )
+        return self._congruence.forward(gram)
+
+    def _sample_control_dependencies(self, value: tf.Tensor) -> list[tf.Operation]:
+        if not self.validate_args:
+            return []
+        return [
+            tf.debugging.assert_near(
+                value, tf.linalg.matrix_transpose(value), message="G must be symmetric"
+            )
+        ]
+
+
+def _with_positive_diagonal(B: Any) -> Any:
+    """B diag(sign B_jj), which gives the same G and the positive factor that OuterProduct wants."""
+
+    def flip(matrix: tf.Tensor) -> tf.Tensor:
+        return matrix * tf.sign(tf.linalg.diag_part(matrix))[..., tf.newaxis, :]
+
+    return tfp.util.DeferredTensor(B, flip) if is_variable(B) else flip(B)

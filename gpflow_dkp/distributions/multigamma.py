@@ -1,0 +1,33 @@
+"""The multivariate gamma function and its derivative."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+
+def log_multigamma(a: tf.Tensor, p: int) -> tf.Tensor:
+    """log MultiGamma_p(a) = p (p - 1) / 4 log(pi) + sum_{k < p} lgamma(a - k / 2).
+
+    :param a: floating tensor [...], > (p - 1) / 2.
+    :param p: dimension, an integer >= 1.
+    :return: [...].
+    """
+    return 0.25 * p * (p - 1) * math.log(math.pi) + tf.reduce_sum(
+        tf.math.lgamma(_arguments(a, p)), axis=-1
+    )
+
+
+def multidigamma(a: tf.Tensor, p: int) -> tf.Tensor:
+    """The derivative of `log_multigamma` with respect to `a`: sum_{k < p} digamma(a - k / 2).
+
+    :param a: floating tensor [...], > (p - 1) / 2.
+    :param p: dimension, an integer >= 1.
+    :return: [...].
+    """
+    return tf.reduce_sum(tf.math.digamma(_arguments(a, p)), axis=-1)
+
+
+def _arguments(a: tf.Tensor, p: int) -> tf.Tensor:
+    return a[..., tf.newaxis] - 0.5 * tf.range(p, dtype=a.dtype)
