@@ -84,15 +84,22 @@ def _attach_cholesky_gradient(matrix: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def forward(_: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def grad(d_chol: tf.Tensor) -> tf.Tensor:
-            inner = tf.linalg.band_part(tf.matmul(chol, d_chol, transpose_a=True), -1, 0)
-            inner = 0.5 * (inner + transpose(inner))
-            inner = tf.linalg.set_diag(inner, 0.5 * tf.linalg.diag_part(inner))
+            inner = tf.matmul(chol, d_chol, transpose_a=True) * _half_tril(chol)
+            inner = inner + transpose(inner)
             left = tf.linalg.triangular_solve(chol, inner, lower=True, adjoint=True)
             return tf.linalg.triangular_solve(chol, transpose(left), lower=True, adjoint=True)
 
         return tf.identity(chol), grad
 
     return forward(matrix)
+
+
+def _half_tril(matrix: tf.Tensor) -> tf.Tensor:
+    """[M, M] with 1/2 below the diagonal, 1/4 on it and 0 above."""
+    ones = tf.ones_like(matrix[0] if matrix.shape.rank == 3 else matrix)
+    return 0.5 * tf.linalg.band_part(ones, -1, 0) - 0.25 * tf.eye(
+        tf.shape(ones)[-1], dtype=ones.dtype
+    )
 
 
 def half_logdet(prior: PositiveDefinite) -> tf.Tensor:
@@ -248,13 +255,11 @@ def conditional(
             weights = tf.cast(prior.inverse @ features, gradient_dtype)
             solved_ = tf.cast(solved, gradient_dtype)
             d_mean = tf.cast(d_mean, gradient_dtype)
-            scaled = solved_ * tf.cast(d_explained, gradient_dtype)[..., None, :]
+            scaled = solved_ * tf.cast(2.0 * d_explained, gradient_dtype)[..., None, :]
             d_features = tf.matmul(solved_, d_mean, transpose_b=True)
-            d_cross = weights @ d_mean + 2.0 * scaled
-            d_matrix = -(
-                tf.matmul(scaled, solved_, transpose_b=True)
-                + tf.matmul(weights, d_features, transpose_b=True)
-            )
+            d_cross = weights @ d_mean + scaled
+            d_matrix = -0.5 * tf.matmul(scaled, solved_, transpose_b=True)
+            d_matrix -= tf.matmul(weights, d_features, transpose_b=True)
             return (
                 tf.cast(d_matrix, prior.matrix.dtype),
                 tf.cast(d_features, features.dtype),

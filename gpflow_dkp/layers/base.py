@@ -72,32 +72,33 @@ def num_samples_of(covariance: GramBlocks, num_samples: int | None) -> int | tf.
 def conditional_features(
     prior: PositiveDefinite,
     features: tf.Tensor,
-    cross: tf.Tensor,
-    variance: tf.Tensor,
+    covariance: GramBlocks,
     noise: tf.Tensor,
     gradient_dtype: tf.DType | None = None,
 ) -> FeatureBlocks:
     """Features of each data point given the inducing points', one point at a time.
 
-    F_t = F_i^T S_ii^{-1} S_it + sqrt(S_tt - S_ti S_ii^{-1} S_it) eps, column by column; [UAI23]
-    Algorithm 1 with the padding by zero columns for D < width and with S_it where it prints its
-    transpose.
+    F_t = F_i^T S_ii^{-1} S_it + sqrt(S_tt - S_ti S_ii^{-1} S_it) eps with S = K / width, column by
+    column; [UAI23] Algorithm 1 with the padding by zero columns for D < width and with S_it where
+    it prints its transpose. S_ii^{-1} S_it = K_ii^{-1} K_it, so only the residual is scaled.
 
-    :param prior: S_ii [S, M, M] or [M, M].
+    :param prior: K_ii [S, M, M] or [M, M].
     :param features: F_i [S, M, D], D at most the width.
-    :param cross: S_it [S, M, N] or [M, N].
-    :param variance: S_tt [S, N] or [N].
+    :param covariance: K with or without samples.
     :param noise: standard normals eps [S, width, N].
     :returns: features of width columns.
     """
+    cross = covariance.it
     if cross.shape.rank == 2:
         mean, explained = conditional(prior, stack_columns(features), cross, gradient_dtype)
         mean = tf.reshape(mean, [tf.shape(features)[0], -1, tf.shape(mean)[-1]])
     else:
         mean, explained = conditional(prior, features, cross, gradient_dtype)
-    residual = tf.maximum(tf.cast(variance, mean.dtype) - explained, MIN_VARIANCE[mean.dtype])
+    width = noise.shape[-2]
+    residual = (tf.cast(covariance.tt, mean.dtype) - explained) / width
+    residual = tf.maximum(residual, MIN_VARIANCE[mean.dtype])
     scatter = tf.sqrt(residual)[..., None, :] * tf.cast(noise, mean.dtype)
-    missing = noise.shape[-2] - features.shape[-1]
+    missing = width - features.shape[-1]
     if missing:
         mean = tf.pad(mean, [[0, 0], [0, missing], [0, 0]])
         features = tf.pad(features, [[0, 0], [0, 0], [0, missing]])
@@ -110,14 +111,12 @@ def prior_feature_sample(
     """`width` independent N(0, K / width) features: their Gram matrix is Wishart(K / width, width)."""
     for_factor, for_data = split(seed, 2)
     dtype = covariance.ii.dtype
-    prior = positive_definite(covariance.ii / width)
+    prior = positive_definite(covariance.ii)
     num_inducing = tf.shape(covariance.ii)[-1]
     noise = normal([num_samples, num_inducing, width], for_factor, dtype)
-    features = prior.chol @ noise
+    features = prior.chol @ noise / tf.sqrt(tf.cast(width, dtype))
     data_noise = normal([num_samples, width, tf.shape(covariance.tt)[-1]], for_data, tf.float32)
-    return conditional_features(
-        prior, features, scaled(covariance.it, width), scaled(covariance.tt, width), data_noise
-    )
+    return conditional_features(prior, features, covariance, data_noise)
 
 
 def check_positive_integer(name: str, value: int) -> None:
@@ -130,8 +129,3 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise `ValueError` unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name}: got {value!r}, choose one of {', '.join(allowed)}")
-
-
-def scaled(block: tf.Tensor, width: int) -> tf.Tensor:
-    """`block` / `width`, in the block's precision."""
-    return block * tf.cast(1.0 / width, block.dtype)

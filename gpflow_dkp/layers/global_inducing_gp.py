@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -33,7 +34,6 @@ from .base import (
     conditional_features,
     num_samples_of,
     prior_feature_sample,
-    scaled,
 )
 
 tfb = tfp.bijectors
@@ -115,22 +115,15 @@ class GlobalInducingGP(Layer):
     ) -> tuple[FeatureBlocks, tf.Tensor]:
         """`propagate` with the random numbers of `sample_noise` given."""
         inducing_noise, data_noise = noise
-        K = covariance.ii * tf.cast(self._prior_scale, covariance.ii.dtype)
-        prior = positive_definite(K)
+        prior = positive_definite(covariance.ii)
+        K = self._prior_scale * covariance.ii
         noisy, noise_tril = self._with_pseudo_noise(K)
         features = self._sample_inducing(K, noisy, noise_tril, inducing_noise)
         if self.log_ratio == "expected":
             log_ratio = -self._kl(noisy, noise_tril)
         else:
             log_ratio = self._sampled_log_ratio(prior, noisy, noise_tril, features)
-        gram = conditional_features(
-            prior,
-            features,
-            self._scale(covariance.it),
-            self._scale(covariance.tt),
-            data_noise,
-            self.gradient_dtype,
-        )
+        gram = conditional_features(prior, features, covariance, data_noise, self.gradient_dtype)
         return gram, tf.broadcast_to(log_ratio, tf.shape(inducing_noise)[:1])
 
     def marginals(self, covariance: GramBlocks) -> Marginals:
@@ -140,11 +133,10 @@ class GlobalInducingGP(Layer):
 
         :param covariance: K with or without samples.
         """
-        K = covariance.ii * tf.cast(self._prior_scale, covariance.ii.dtype)
+        K = covariance.ii
         noisy, noise_tril = self._with_pseudo_noise(K)
-        cross = self._scale(covariance.it)
-        mean, explained = conditional(noisy, self._batched_v(K), cross, self.gradient_dtype)
-        variance = self._scale(covariance.tt) - explained
+        mean, explained = conditional(noisy, self._batched_v(K), covariance.it, self.gradient_dtype)
+        variance = covariance.tt - explained
         return Marginals(
             tf.cast(tf.linalg.matrix_transpose(mean), K.dtype),
             tf.cast(variance, K.dtype),
@@ -155,11 +147,10 @@ class GlobalInducingGP(Layer):
         self, covariance: GramBlocks, *, seed: Seed, num_samples: int | None = None
     ) -> FeatureBlocks:
         """Draw the functions from the prior at the inducing points, and the data points given them."""
-        scale = tf.cast(self._prior_scale * self.width, covariance.ii.dtype)
-        blocks = GramBlocks(scale * covariance.ii, covariance.it * scale, covariance.tt * scale)
-        return prior_feature_sample(
-            blocks, self.width, num_samples_of(covariance, num_samples), seed
-        )
+        num_samples = num_samples_of(covariance, num_samples)
+        sample = prior_feature_sample(covariance, self.width, num_samples, seed)
+        scale = math.sqrt(self._prior_scale * self.width)
+        return FeatureBlocks(scale * sample.inducing, scale * sample.data)
 
     def _with_pseudo_noise(self, K: tf.Tensor) -> tuple[PositiveDefinite, tf.Tensor]:
         """K + E with its factorisation, and a factor R [M, M] of E = R R^T."""
@@ -210,18 +201,16 @@ class GlobalInducingGP(Layer):
 
         log|Sigma^{-1}| = log|K + E| - log|K| - log|E|, so the determinant of K cancels.
         """
-        mean = prior.matrix @ solve(noisy, self._batched_v(noisy.matrix))
+        mean = self._prior_scale * prior.matrix @ solve(noisy, self._batched_v(noisy.matrix))
         deviation = features - mean
         whitened = tf.linalg.matrix_transpose(
             right_multiply(
                 tf.linalg.matrix_transpose(deviation), tf.convert_to_tensor(self.precision_tril)
             )
         )
-        log_p = -0.5 * tf.reduce_sum(features * solve_shared(prior, features), [-2, -1])
-        log_q = -0.5 * tf.reduce_sum(deviation * solve_shared(prior, deviation), [-2, -1])
+        half = 0.5 / self._prior_scale
+        log_p = -half * tf.reduce_sum(features * solve_shared(prior, features), [-2, -1])
+        log_q = -half * tf.reduce_sum(deviation * solve_shared(prior, deviation), [-2, -1])
         log_q -= 0.5 * tf.reduce_sum(tf.square(whitened), [-2, -1])
         log_q_det = half_logdet(noisy) - half_logdet_from_chol(noise_tril)
         return log_p - log_q - self.width * log_q_det
-
-    def _scale(self, block: tf.Tensor) -> tf.Tensor:
-        return block if self._prior_scale == 1.0 else scaled(block, self.width)

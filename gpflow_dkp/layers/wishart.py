@@ -34,7 +34,6 @@ from .base import (
     conditional_features,
     num_samples_of,
     prior_feature_sample,
-    scaled,
 )
 
 tfb = tfp.bijectors
@@ -150,8 +149,7 @@ class WishartLayer(Layer):
     ) -> tuple[FeatureBlocks, tf.Tensor]:
         """`propagate` with the random numbers of `sample_noise` given."""
         gammas, factor_noise, data_noise = noise
-        scale = tf.cast(1.0 / self.width, covariance.ii.dtype)
-        prior, chol = self._prior_and_posterior_chol(scale * covariance.ii)
+        prior, chol = self._prior_and_posterior_chol(covariance.ii)
         bartlett = self.bartlett
         factor = bartlett.mu + bartlett.sigma * factor_noise
         diag_squared = gammas / bartlett.beta
@@ -161,14 +159,7 @@ class WishartLayer(Layer):
             log_ratio = self._expected_log_ratio(prior, chol, bartlett)
         else:
             log_ratio = self._sampled_log_ratio(prior, chol, bartlett, factor, features)
-        gram = conditional_features(
-            prior,
-            features,
-            scaled(covariance.it, self.width),
-            scaled(covariance.tt, self.width),
-            data_noise,
-            self.gradient_dtype,
-        )
+        gram = conditional_features(prior, features, covariance, data_noise, self.gradient_dtype)
         return gram, tf.broadcast_to(log_ratio, tf.shape(gammas)[:1])
 
     def prior_sample(
@@ -181,7 +172,7 @@ class WishartLayer(Layer):
 
     def posterior_distribution(self, covariance: tf.Tensor) -> GeneralisedWishart:
         """Q(G | K) as a TFP distribution, for K [..., M, M]."""
-        _, chol = self._prior_and_posterior_chol(covariance / self.width)
+        _, chol = self._prior_and_posterior_chol(covariance)
         bartlett = self.bartlett
         A = None if self.posterior == "gw" else right_multiply(chol, tf.convert_to_tensor(self.A))
         B = tf.convert_to_tensor(self.B) if self.posterior == "ab-gw" else None
@@ -196,11 +187,12 @@ class WishartLayer(Layer):
             B=B,
         )
 
-    def _prior_and_posterior_chol(self, S: tf.Tensor) -> tuple[PositiveDefinite, tf.Tensor]:
+    def _prior_and_posterior_chol(self, K: tf.Tensor) -> tuple[PositiveDefinite, tf.Tensor]:
+        """K [..., M, M] factorised, and chol((1 - q) K / nu + q V V^T)."""
         q = tf.convert_to_tensor(self.q)
         V = tf.convert_to_tensor(self.V)
-        Psi = (1.0 - q) * S + q * tf.matmul(V, V, transpose_b=True)
-        return positive_definite_and_cholesky(S, Psi)
+        Psi = (1.0 - q) / self.width * K + q * tf.matmul(V, V, transpose_b=True)
+        return positive_definite_and_cholesky(K, Psi)
 
     def _apply_posterior_scale(self, chol: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
         """F = A T B [S, M, p] for chol [M, M] or [S, M, M] and T [S, M, p]."""
@@ -214,11 +206,11 @@ class WishartLayer(Layer):
         return chol @ factor
 
     def _log_ratio_terms(self, prior: PositiveDefinite, chol: tf.Tensor) -> tf.Tensor:
-        """The terms of log P - log Q that no draw of T enters, [...]."""
+        """The terms of log P - log Q that no draw of T enters, [...]; log|K / nu| = log|K| - P log nu."""
         P, p, nu = self.num_inducing, self.rank, self.width
         # NumPy's, in double precision: the constant is thousands of nats.
         constant = 0.5 * nu * (p - P) * math.log(math.pi) - 0.5 * nu * P * math.log(2.0)
-        constant -= multigammaln(0.5 * nu, p)
+        constant += 0.5 * nu * P * math.log(nu) - multigammaln(0.5 * nu, p)
         value = constant + nu * (half_logdet_from_chol(chol) - half_logdet(prior))
         if self.posterior != "gw":
             value += nu * tf.linalg.slogdet(tf.convert_to_tensor(self.A))[1]
@@ -249,7 +241,7 @@ class WishartLayer(Layer):
         normals = self._sum_below(-0.5 * math.log(2.0 * math.pi) - _log_or_zero(sigma) - 0.5)
         return (
             self._log_ratio_terms(prior, chol)
-            - 0.5 * trace_of_congruence(prior, chol, second_moment)
+            - 0.5 * nu * trace_of_congruence(prior, chol, second_moment)
             + tf.reduce_sum((nu - j - 1.0) * log_diag - gammas)
             - normals
         )
@@ -280,7 +272,7 @@ class WishartLayer(Layer):
         quadratic = tf.reduce_sum(features * solve_shared(prior, features), [-2, -1])
         return (
             self._log_ratio_terms(prior, chol)
-            - 0.5 * quadratic
+            - 0.5 * nu * quadratic
             + tf.reduce_sum((nu - j - 1.0) * log_diag - gammas, -1)
             - normals
         )

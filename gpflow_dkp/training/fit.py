@@ -82,14 +82,21 @@ def fit(
     :raises ValueError: for bad data or settings, or a checkpoint of another run.
     :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
     """
-    check_positive_integer("num_steps", num_steps)
     if natural_gradient is not None:
         raise ValueError(f"natural_gradient: got {natural_gradient!r}, only None is available")
-    run = _Run(model, data, num_steps, batch_size, learning_rate, kl_annealing_steps, seed)
+    trainer = Trainer(
+        model,
+        data,
+        num_steps=num_steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        kl_annealing_steps=kl_annealing_steps,
+        seed=seed,
+    )
     checkpoints = None
     if checkpoint_dir is not None:
         checkpoints = Checkpoints(
-            checkpoint_dir, run.settings, model=model, optimizer=run.optimizer
+            checkpoint_dir, trainer.settings, model=model, optimizer=trainer.optimizer
         )
     step, history = (checkpoints.restore() if checkpoints else None) or (0, History())
     bar = tqdm(total=num_steps, initial=step, disable=not progress, unit="step", dynamic_ncols=True)
@@ -97,11 +104,11 @@ def fit(
     with bar:
         while step < num_steps:
             size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
-            step, done = run.advance(step, size, history)
+            step, done = trainer.advance(step, size, history)
             bar.update(done)
             bar.set_postfix_str(f"ELBO/N {history.elbo[-1]:.4f}", refresh=False)
             if validation_data is not None and step % validation_steps < done:
-                density = run.mean_log_density(validation_data)
+                density = trainer.mean_log_density(validation_data)
                 history.validation.append((step, density))
             for callback in callbacks:
                 callback(step)
@@ -114,19 +121,21 @@ def fit(
     return history
 
 
-class _Run:
-    """The compiled steps of one call of `fit`."""
+class Trainer:
+    """The compiled steps of `fit`, whose arguments these are."""
 
     def __init__(
         self,
         model: DeepKernelProcess,
         data: RegressionData,
+        *,
         num_steps: int,
-        batch_size: int | None,
-        learning_rate: LearningRate,
-        kl_annealing_steps: int,
-        seed: int,
+        batch_size: int | None = None,
+        learning_rate: LearningRate = PAPER_LEARNING_RATE,
+        kl_annealing_steps: int = 1000,
+        seed: int = 0,
     ) -> None:
+        check_positive_integer("num_steps", num_steps)
         X, Y = check_arrays(*data)
         if batch_size is not None:
             check_positive_integer("batch_size", batch_size)
@@ -158,9 +167,8 @@ class _Run:
     def advance(self, step: int, size: int, history: History) -> tuple[int, int]:
         """Take up to `size` steps, at least one; the step reached and the number taken."""
         start = time.perf_counter()
-        done, elbos = self._steps(tf.constant(step), tf.constant(size))
-        done = int(done)
-        history.elbo += [float(value) for value in elbos[:done]]
+        done, elbos = self.steps(step, size)
+        history.elbo += elbos[:done]
         if done == size or not self._compiled:
             elapsed = time.perf_counter() - start
             history.seconds += elapsed
@@ -173,21 +181,29 @@ class _Run:
             done += 1
         return step + done, done
 
+    def steps(self, first: int, size: int) -> tuple[int, list[float]]:
+        """Steps from `first` on until `size` are done or one is not finite.
+
+        :returns: the number applied, and the bound per data point of each that was tried.
+        """
+        done, elbos = self._steps(tf.constant(first), tf.constant(size))
+        return int(done), elbos.numpy().tolist()
+
     def _recover(self, step: int, history: History) -> None:
         """Repeat a failed step with more jitter."""
         jitter = float(self.model.jitter)
         for factor in JITTER_FACTORS:
             self.model.jitter.assign(jitter * factor)
-            done, elbos = self._steps(tf.constant(step), tf.constant(1))
+            done, elbos = self.steps(step, 1)
             self.model.jitter.assign(jitter)
-            if int(done):
+            if done:
                 logger.warning(
                     "step %d: loss or gradient not finite; repeated with jitter %.1e",
                     step,
                     jitter * factor,
                 )
                 history.recoveries.append(step)
-                history.elbo.append(float(elbos[0]))
+                history.elbo += elbos
                 return
         X, _ = self._batch(tf.constant(step))
         raise TrainingFailed(

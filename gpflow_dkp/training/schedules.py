@@ -61,4 +61,7 @@ def minibatch_rows(step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Ten
     epoch, item = position // num_data, position % num_data
     epoch = tf.cast(epoch, tf.int32)
     seeds = tf.stack([tf.zeros_like(epoch) + seed[0], tf.zeros_like(epoch) + seed[1], epoch], 1)
-    return tf.random.experimental.index_shuffle(item, seeds, tf.constant(num_data - 1, tf.int64))
+    # The wrapper, tf.random.experimental.index_shuffle, pads a seed for each index along the wrong axis.
+    return tf.raw_ops.RandomIndexShuffle(
+        index=item, seed=seeds, max_index=tf.constant(num_data - 1, tf.int64), rounds=4
+    )

@@ -1,0 +1,164 @@
+"""An experiment's configuration: YAML files checked by pydantic, and command-line overrides."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from .errors import ConfigError
+from .results.paper import paper_results
+
+
+class Settings(BaseModel):
+    """How a model is built, trained and evaluated: all that changes a run's numbers.
+
+    The defaults are the protocol of `configs/ober2023.yaml`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_steps: int = Field(default=20_000, ge=1)
+    """Adam steps."""
+    learning_rate: tuple[tuple[float, float], ...] = ((0.0, 1e-2), (0.5, 1e-3))
+    """Pairs (fraction of the steps done, rate from there on); the first fraction is 0."""
+    kl_annealing_steps: int = Field(default=1_000, ge=0)
+    """Steps over which the KL's weight grows from 0 to 1."""
+    num_inducing: int = Field(default=100, ge=1)
+    batch_size: int = Field(default=1_000, ge=1)
+    """Points a step; all of them where the training part is smaller."""
+    train_samples: int = Field(default=10, ge=1)
+    """Samples of the hidden layers a training step."""
+    precision: Literal["full", "mixed-gradient", "mixed"] = "full"
+    """Of the data points' blocks, as in `gpflow_dkp.models`."""
+    elbo_samples: int = Field(default=100, ge=1)
+    """Samples that the reported ELBO is averaged over."""
+    test_samples: int = Field(default=100, ge=2)
+    """Components of the predictive mixture."""
+
+    @field_validator("learning_rate")
+    @classmethod
+    def _check_schedule(
+        cls, schedule: tuple[tuple[float, float], ...]
+    ) -> tuple[tuple[float, float], ...]:
+        fractions = [fraction for fraction, _ in schedule]
+        if not fractions or fractions[0] != 0 or fractions != sorted(set(fractions)):
+            raise ValueError("fractions must start at 0 and increase")
+        if fractions[-1] >= 1 or min(rate for _, rate in schedule) <= 0:
+            raise ValueError("fractions must be below 1 and rates above 0")
+        return schedule
+
+    def with_steps(self, num_steps: int) -> Settings:
+        """The same for a run of `num_steps`, the KL annealing capped at a quarter of them.
+
+        A short run so ends on the true objective.
+        """
+        annealing = min(self.kl_annealing_steps, num_steps // 4)
+        return _validated(
+            Settings,
+            self.model_dump() | {"num_steps": num_steps, "kl_annealing_steps": annealing},
+            "--steps",
+        )
+
+
+class Experiment(BaseModel):
+    """What to run: models x datasets x splits x depths x seeds, with one `Settings`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: Literal["regression"] = "regression"
+    paper: str | None = None
+    """The paper whose figures the table prints beside ours, as in `paper_results.csv`."""
+    models: tuple[str, ...] = Field(min_length=1)
+    datasets: tuple[str, ...] = ()
+    csv: Path | None = None
+    """A CSV file of the user's, in addition to `datasets`."""
+    target: str | None = None
+    """Its target column; may be left out when it is called target or y."""
+    splits: Literal["all"] | tuple[int, ...] = "all"
+    depths: tuple[int, ...] = Field(min_length=1)
+    depth_counts_output_layer: bool = True
+    """Whether `depths`, and the paper's, count the output layer. Stored rows always count it."""
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    settings: Settings = Settings()
+    checkpoint_seconds: float = Field(default=30.0, ge=0)
+    """Least time between two checkpoints; changes no result."""
+    plugins: tuple[str, ...] = ()
+    """Modules to import first, here and in workers: they register models and datasets."""
+
+    @field_validator("paper")
+    @classmethod
+    def _check_paper(cls, paper: str | None) -> str | None:
+        known = sorted({result.paper for result in paper_results()})
+        if paper not in (None, *known):
+            raise ValueError(f"no figures of such a paper; known are {', '.join(known)}")
+        return paper
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if min(seeds) < 0:
+            raise ValueError("a seed is at least 0")
+        return seeds
+
+    @field_validator("depths")
+    @classmethod
+    def _check_depths(cls, depths: tuple[int, ...]) -> tuple[int, ...]:
+        if min(depths) < 1:
+            raise ValueError("a depth is at least 1")
+        return depths
+
+    def model_depth(self, depth: int) -> int:
+        """The number of layers, output layer included, for a depth as this experiment counts."""
+        return depth if self.depth_counts_output_layer else depth + 1
+
+    def override(self, **changes: Any) -> Experiment:
+        """A copy with the fields that are not None replaced and checked.
+
+        :raises ConfigError: a value is not allowed.
+        """
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return _validated(Experiment, dict(self) | changes, "command line")
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Read and check a YAML file.
+
+    :raises ConfigError: it cannot be read or does not validate; one line says where and why.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read the config {path} ({error.strerror or error}).") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold named fields, such as 'models: [dgp]'.")
+    return _validated(Experiment, content, str(path))
+
+
+def _validated(model: type[Any], values: dict[str, Any], source: str) -> Any:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors()]
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise ConfigError(f"{source}: {'; '.join(problems[:3])}{more}") from error
+
+
+def _describe(problem: Any) -> str:
+    """One pydantic error as `settings.num_steps: must be ... (got ...)`."""
+    location = [str(part) for part in problem["loc"] if "[" not in str(part)]
+    where = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        fields = Settings if location[0] == "settings" else Experiment
+        close = difflib.get_close_matches(location[-1], fields.model_fields, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"{where}: no such field{hint}"
+    if problem["type"] == "missing":
+        return f"{where}: is required"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {message[:1].lower()}{message[1:]} (got {problem['input']!r})"

@@ -1,0 +1,159 @@
+"""One train/test split of a regression dataset, normalised, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadDataError
+
+Array = npt.NDArray[np.float64]
+
+MIN_ROWS = 10
+"""Fewer rows than this do not give a 90/10 split that means anything."""
+
+
+@dataclass(frozen=True, eq=False)
+class SplitData:
+    """A train/test split in original units: what a dataset's loader returns.
+
+    `X_train` [N_train, D], `Y_train` [N_train, 1], `X_test` [N_test, D], `Y_test` [N_test, 1].
+    """
+
+    X_train: Array
+    Y_train: Array
+    X_test: Array
+    Y_test: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Column means and standard deviations of the training part, in original units.
+
+    `X_mean`, `X_std` [D]; `Y_mean`, `Y_std` [1]. A constant column has standard deviation 1 here.
+    """
+
+    X_mean: Array
+    X_std: Array
+    Y_mean: Array
+    Y_std: Array
+
+    @classmethod
+    def fit(cls, X: Array, Y: Array) -> Scaling:
+        """Scaling of `X` [N, D] and `Y` [N, 1], to be fitted on the training part alone."""
+        return cls(X.mean(axis=0), _column_scale(X), Y.mean(axis=0), _column_scale(Y))
+
+    def normalise_X(self, X: Array) -> Array:
+        """Features [N, D] in original units to mean 0 and standard deviation 1."""
+        return (X - self.X_mean) / self.X_std
+
+    def normalise_Y(self, Y: Array) -> Array:
+        """Targets [N, 1] in original units to mean 0 and standard deviation 1."""
+        return (Y - self.Y_mean) / self.Y_std
+
+    def restore_X(self, X: Array) -> Array:
+        """Normalised features [N, D] to original units."""
+        return X * self.X_std + self.X_mean
+
+    def restore_Y(self, Y: Array) -> Array:
+        """Normalised targets, or predicted means, [..., 1] to original units."""
+        return Y * self.Y_std + self.Y_mean
+
+    def restore_Y_variance(self, variance: Array) -> Array:
+        """Variances [..., 1] of normalised targets to original units squared."""
+        return variance * self.Y_std**2
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One split of a dataset, in float64, normalised with its training part's `scaling`.
+
+    `X_train` [N_train, D], `Y_train` [N_train, 1], `X_test` [N_test, D], `Y_test` [N_test, 1].
+    """
+
+    name: str
+    split: int
+    X_train: Array
+    Y_train: Array
+    X_test: Array
+    Y_test: Array
+    scaling: Scaling
+
+    @property
+    def N(self) -> int:
+        """Rows in all, training and test."""
+        return len(self.X_train) + len(self.X_test)
+
+    @property
+    def D(self) -> int:
+        """Number of features."""
+        return self.X_train.shape[1]
+
+    @classmethod
+    def from_split(cls, name: str, split: int, data: SplitData) -> Dataset:
+        """Check, scale and wrap what a loader returned.
+
+        :raises BadDataError: wrong shapes, too few rows, or a value that is NaN or infinite.
+        """
+        X_train, Y_train = _checked(name, "training", data.X_train, data.Y_train)
+        X_test, Y_test = _checked(name, "test", data.X_test, data.Y_test)
+        if X_train.shape[1] != X_test.shape[1]:
+            raise BadDataError(
+                f"{name}: {X_train.shape[1]} features in the training part and {X_test.shape[1]} "
+                "in the test part; both need the same columns."
+            )
+        if len(X_train) < 2:
+            raise BadDataError(f"{name}: {len(X_train)} training rows; at least 2 are needed.")
+        scaling = Scaling.fit(X_train, Y_train)
+        return cls(
+            name=name,
+            split=split,
+            X_train=scaling.normalise_X(X_train),
+            Y_train=scaling.normalise_Y(Y_train),
+            X_test=scaling.normalise_X(X_test),
+            Y_test=scaling.normalise_Y(Y_test),
+            scaling=scaling,
+        )
+
+
+def random_split(X: Array, Y: Array, split: int, *, test_fraction: float = 0.1) -> SplitData:
+    """The seeded train/test split number `split` of `X` [N, D] and `Y` [N, 1].
+
+    The same number gives the same rows on every machine and version: `RandomState` is the
+    generator whose stream NumPy promises never to change.
+
+    :raises BadDataError: fewer than ten rows.
+    """
+    if len(X) < MIN_ROWS:
+        rows = "1 row" if len(X) == 1 else f"{len(X)} rows"
+        raise BadDataError(f"{rows} of data; a 90/10 split needs at least {MIN_ROWS}.")
+    order = np.random.RandomState(split).permutation(len(X))
+    test, train = np.split(order, [max(1, round(test_fraction * len(X)))])
+    return SplitData(X[train], Y[train], X[test], Y[test])
+
+
+def _column_scale(columns: Array) -> Array:
+    """Standard deviations [D]; 1 where a column is constant up to rounding (naval has two)."""
+    std = columns.std(axis=0)
+    constant = std <= 1e-12 * np.abs(columns).max(axis=0)
+    return np.where(constant, 1.0, std)
+
+
+def _checked(name: str, part: str, X: Array, Y: Array) -> tuple[Array, Array]:
+    """`X` and `Y` in float64, once their shapes and values are known to be good."""
+    X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+    if X.ndim != 2 or X.shape[1] == 0 or Y.shape != (len(X), 1) or len(X) == 0:
+        raise BadDataError(
+            f"{name}: the {part} part has X of shape {X.shape} and Y of shape {Y.shape}; "
+            "[N, D] and [N, 1] with N, D > 0 are needed."
+        )
+    for label, values in (("X", X), ("Y", Y)):
+        bad = np.argwhere(~np.isfinite(values))
+        if len(bad):
+            raise BadDataError(
+                f"{name}: {len(bad)} NaN or infinite values in the {part} part, the first in "
+                f"{label} at row {bad[0][0]}, column {bad[0][1]}; remove or fill them."
+            )
+    return X, Y

@@ -1,0 +1,96 @@
+"""Datasets by name: registration, look-up, and the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadSplitError, BenchmarkError, UnknownNameError
+from .dataset import Dataset, SplitData
+
+Loader = Callable[[int, Path | None], SplitData]
+"""`load(split, data_dir)`: the split in original units, from `data_dir` when it is not None."""
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """A registered dataset: how to load a split of it, how many there are, where it comes from."""
+
+    name: str
+    load: Loader
+    num_splits: int
+    task: str
+    origin: str
+
+
+_SOURCES: dict[str, DatasetSource] = {}
+
+
+def register_dataset(
+    name: str, *, num_splits: int = 20, task: str = "regression", origin: str = "user"
+) -> Callable[[Loader], Loader]:
+    """Decorator that makes a loader known as dataset `name`.
+
+    >>> @register_dataset("mine", num_splits=5)
+    ... def load_mine(split, data_dir):
+    ...     X, Y = ...                          # [N, D] and [N, 1], original units
+    ...     return random_split(X, Y, split)
+
+    Worker processes know it too when the module is named in the experiment's `plugins`.
+
+    :raises BenchmarkError: the name belongs to another loader.
+    """
+
+    def register(load: Loader) -> Loader:
+        known = _SOURCES.get(name)
+        if known is not None and _identity(known.load) != _identity(load):
+            raise BenchmarkError(f"Dataset {name!r} is registered already; choose another name.")
+        _SOURCES[name] = DatasetSource(name, load, num_splits, task, origin)
+        return load
+
+    return register
+
+
+def dataset_source(name: str) -> DatasetSource:
+    """The registration of `name`.
+
+    :raises UnknownNameError: no such dataset.
+    """
+    if name not in _SOURCES:
+        raise UnknownNameError("dataset", name, _SOURCES)
+    return _SOURCES[name]
+
+
+def list_datasets(task: str | None = "regression") -> list[str]:
+    """Names of the datasets of a task (of all tasks with None), sorted."""
+    return sorted(s.name for s in _SOURCES.values() if task in (None, s.task))
+
+
+def get_dataset(name: str, split: int = 0, *, data_dir: str | Path | None = None) -> Dataset:
+    """Split number `split` of the dataset `name`, normalised.
+
+    :param data_dir: a local copy of the data, laid out as their public address is; the network is
+        then never used. Defaults to the environment variable `BAYESIAN_BENCHMARKS_DATA`. Without
+        either, files are downloaded once and cached.
+    :raises UnknownNameError: no such dataset.
+    :raises BadSplitError: no such split.
+    :raises DataFileError: a file is missing or altered, or cannot be downloaded or cached.
+    """
+    source = dataset_source(name)
+    check_split(name, split, source.num_splits)
+    data = source.load(split, None if data_dir is None else Path(data_dir))
+    return Dataset.from_split(name, split, data)
+
+
+def check_split(name: str, split: int, num_splits: int) -> None:
+    """Raise `BadSplitError` unless `split` is one of `num_splits`."""
+    if not 0 <= split < num_splits:
+        raise BadSplitError(
+            f"{name} has no split {split}; its {num_splits} splits are 0 to {num_splits - 1}."
+        )
+
+
+def _identity(load: Loader) -> tuple[str, str]:
+    """Module and name of a loader: a notebook cell that is run again registers the same one."""
+    return load.__module__, getattr(load, "__qualname__", repr(load))

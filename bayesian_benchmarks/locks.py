@@ -1,0 +1,48 @@
+"""A lock that one process holds on a file, and that ends with the process however it ends."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from .errors import StoreError
+
+
+class RunLock:
+    """An exclusive lock on a run, so that two processes on one store never train it twice.
+
+    SQLite's own file lock: it works on every platform, and the system lifts it when the process is
+    killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock if no other process has it; returns whether it was taken.
+
+        :raises StoreError: the lock's file cannot be made.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+            self._connection = connection
+            connection.execute("BEGIN EXCLUSIVE")
+        except (OSError, sqlite3.Error) as error:
+            self._close()
+            if "locked" in str(error):
+                return False
+            raise StoreError(f"Cannot write to {self.path.parent} ({error}).") from error
+        return True
+
+    def release(self) -> None:
+        """Give the lock back and remove its file."""
+        if self._connection is not None:
+            self.path.unlink(missing_ok=True)
+        self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

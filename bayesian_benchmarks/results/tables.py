@@ -1,0 +1,250 @@
+"""Tables: mean and standard error over splits, beside the published figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import UnknownNameError
+from .paper import PaperResult, paper_results
+from .store import ResultRow
+
+HIGHER_IS_BETTER = {
+    "elbo_per_point": True,
+    "test_log_likelihood": True,
+    "test_rmse": False,
+    "nlpd": False,
+    "crps": False,
+    "seconds_per_step": False,
+    "seconds": False,
+}
+"""Metrics with a direction; the others (coverage, counts) are never called better."""
+
+DEFAULT_METRICS = ("elbo_per_point", "test_log_likelihood", "test_rmse")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric of one model at one setting: `mean` and `standard_error` over `num_splits` splits.
+
+    Several seeds of a split count once, by their mean. `standard_error` is NaN for one split.
+    """
+
+    mean: float
+    standard_error: float
+    num_splits: int
+
+    @classmethod
+    def over_splits(cls, values: dict[int, list[float]]) -> Summary:
+        """:param values: the metric's value of each seed, by split."""
+        means = np.array([np.mean(seeds) for seeds in values.values()])
+        n = len(means)
+        error = float(np.std(means, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+        return cls(float(means.mean()), error, n)
+
+    def __str__(self) -> str:
+        if self.num_splits == 0:
+            return ""
+        if math.isnan(self.standard_error):
+            return f"{self.mean:.4g}"
+        digits = _decimals(self.standard_error)
+        return f"{self.mean:.{digits}f} ± {self.standard_error:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One line of a table: a model on a dataset, ours and the published figure of each metric.
+
+    `depth` counts layers as the paper does; `metrics[name]` is (ours, published or None).
+    """
+
+    dataset: str
+    depth: int
+    model: str
+    num_steps: int
+    num_splits: int
+    metrics: dict[str, tuple[Summary, PaperResult | None]]
+
+
+def agrees(ours: float, published: PaperResult) -> bool | None:
+    """Whether `ours` is within two of the paper's standard errors of its figure, or better.
+
+    `ours` is rounded to the decimals that the paper prints: an error printed as 0.00 then asks for
+    the printed figure. None where the paper prints no error, or no direction is better.
+    """
+    higher = HIGHER_IS_BETTER.get(published.metric)
+    if published.error is None or higher is None:
+        return None
+    gain = round(ours, published.decimals) - published.value
+    return (gain if higher else -gain) >= -2 * published.error - 1e-9
+
+
+def summarise(
+    rows: Iterable[ResultRow],
+    *,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    paper: str | None = None,
+    depth_counts_output_layer: bool = True,
+) -> list[TableLine]:
+    """Average successful rows over splits, and put the paper's figures beside them.
+
+    Rows of different settings, such as numbers of steps, are never averaged together.
+
+    :param paper: whose figures to look up, such as "ober2023".
+    :param depth_counts_output_layer: whether the paper's depth does; stored depths always do.
+    :raises UnknownNameError: a metric that no row has.
+    """
+    groups: dict[tuple[str, int, str, str], list[ResultRow]] = defaultdict(list)
+    for row in rows:
+        if row.status == "ok":
+            depth = row.depth if depth_counts_output_layer else row.depth - 1
+            groups[row.dataset, depth, row.model, row.settings].append(row)
+    measured = {name for group in groups.values() for row in group for name in row.metrics}
+    known = measured | set(HIGHER_IS_BETTER)
+    for metric in metrics:
+        if groups and metric not in known:
+            raise UnknownNameError("metric", metric, known)
+    published = {(r.dataset, r.depth, r.model, r.metric): r for r in paper_results(paper)}
+    lines = []
+    for (dataset, depth, model, settings), group in sorted(groups.items()):
+        figures = {
+            metric: (
+                _summary(group, metric),
+                published.get((dataset, depth, model, metric)) if paper else None,
+            )
+            for metric in metrics
+        }
+        num_splits = len({row.split for row in group})
+        num_steps = json.loads(settings).get("num_steps", 0)
+        lines.append(TableLine(dataset, depth, model, num_steps, num_splits, figures))
+    return lines
+
+
+def format_table(lines: Sequence[TableLine], style: str = "rich") -> str:
+    """The table as text.
+
+    :param style: "rich" for a terminal, "markdown", or "csv" (numbers in full, a row a figure).
+    :raises UnknownNameError: another style.
+    """
+    formats = {"rich": _rich, "markdown": _markdown, "csv": _csv}
+    if style not in formats:
+        raise UnknownNameError("table format", style, formats)
+    return formats[style](lines)
+
+
+def _summary(group: list[ResultRow], metric: str) -> Summary:
+    values: dict[int, list[float]] = defaultdict(list)
+    for row in group:
+        if metric in row.metrics:
+            values[row.split].append(row.metrics[metric])
+    return Summary.over_splits(values) if values else Summary(math.nan, math.nan, 0)
+
+
+def _decimals(error: float) -> int:
+    """Decimals that show two digits of an error, between 2 and 6."""
+    if error <= 0:
+        return 4
+    return min(6, max(2, 1 - math.floor(math.log10(error))))
+
+
+def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]:
+    """Header, cells and note of the table for people."""
+    metrics = list(lines[0].metrics) if lines else []
+    paired = {m for m in metrics if any(line.metrics[m][1] for line in lines)}
+    header = ["dataset", "depth", "model", "steps", "splits"]
+    for metric in metrics:
+        header += [metric, "published"] if metric in paired else [metric]
+    cells = []
+    for line in lines:
+        row = [
+            line.dataset,
+            str(line.depth),
+            line.model,
+            str(line.num_steps),
+            str(line.num_splits),
+        ]
+        for metric in metrics:
+            ours, theirs = line.metrics[metric]
+            row.append(str(ours))
+            if metric in paired:
+                row.append(_published_cell(ours, theirs))
+        cells.append(row)
+    note = "Mean ± standard error over splits."
+    if paired:
+        note += (
+            " published: the paper's; ✓ ours is within two of its standard errors or better, ✗ not."
+        )
+    return header, cells, note
+
+
+def _published_cell(ours: Summary, theirs: PaperResult | None) -> str:
+    if theirs is None:
+        return ""
+    text = f"{theirs.value:.{theirs.decimals}f}"
+    if theirs.error is not None:
+        text += f" ± {theirs.error:.{theirs.decimals}f}"
+    verdict = agrees(ours.mean, theirs) if ours.num_splits else None
+    return text if verdict is None else f"{text} {'✓' if verdict else '✗'}"
+
+
+def _rich(lines: Sequence[TableLine]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    header, cells, note = _cells(lines)
+    table = Table(caption=note, caption_justify="left")
+    for name in header:
+        text = name in ("dataset", "model")
+        table.add_column(name, justify="left" if text else "right", no_wrap=True)
+    for row in cells:
+        table.add_row(*row)
+    output = io.StringIO()
+    width = max(
+        80, 4 + sum(3 + max(len(r[i]) for r in [header, *cells]) for i in range(len(header)))
+    )
+    Console(file=output, width=width).print(table)
+    return output.getvalue()
+
+
+def _markdown(lines: Sequence[TableLine]) -> str:
+    header, cells, note = _cells(lines)
+    rule = ["---" if name in ("dataset", "model") else "---:" for name in header]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *cells])
+    return f"{body}\n\n{note}\n"
+
+
+def _csv(lines: Sequence[TableLine]) -> str:
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(
+        [
+            *("dataset", "depth", "model", "num_steps", "metric"),
+            *("mean", "standard_error", "num_splits"),
+            *("published", "published_error", "agrees"),
+        ]
+    )
+    for line in lines:
+        for metric, (ours, theirs) in line.metrics.items():
+            writer.writerow(
+                [
+                    line.dataset,
+                    line.depth,
+                    line.model,
+                    line.num_steps,
+                    metric,
+                    repr(ours.mean),
+                    repr(ours.standard_error),
+                    ours.num_splits,
+                    "" if theirs is None else theirs.value,
+                    "" if theirs is None or theirs.error is None else theirs.error,
+                    "" if theirs is None else agrees(ours.mean, theirs),
+                ]
+            )
+    return output.getvalue()

@@ -1,0 +1,79 @@
+"""Scores of a predictive distribution that is a mixture of Gaussians: pure functions of arrays.
+
+Everywhere `means`, `variances` [S, N, P] are the mixture's equally weighted components and
+`Y` [N, P] the targets. The formulas are in MATH.md section 10.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp, ndtr
+
+Array = npt.NDArray[np.float64]
+
+
+def component_log_density(means: Array, variances: Array, Y: Array) -> Array:
+    """Log density of each point under each component, summed over outputs: [S, N]."""
+    z2 = (Y - means) ** 2 / variances
+    return -0.5 * (z2 + np.log(2 * np.pi * variances)).sum(axis=-1)
+
+
+def mixture_log_density(means: Array, variances: Array, Y: Array) -> Array:
+    """Exact log density of each point under the mixture: [N], by log-mean-exp over components."""
+    log_density = component_log_density(means, variances, Y)
+    return logsumexp(log_density, axis=0) - np.log(len(means))
+
+
+def log_likelihood_mc_error(means: Array, variances: Array, Y: Array) -> float:
+    """Monte Carlo standard error of the mean over points of `mixture_log_density`.
+
+    Delta method: the mean log density moves with sample s as the mean over points of that sample's
+    density relative to the mixture's. A single component is the exact density: its error is 0.
+    """
+    num_samples = len(means)
+    if num_samples < 2:
+        return 0.0
+    log_density = component_log_density(means, variances, Y)
+    relative = np.exp(log_density - logsumexp(log_density, axis=0) + np.log(num_samples))
+    return float(relative.mean(axis=1).std(ddof=1) / np.sqrt(num_samples))
+
+
+def mixture_cdf(means: Array, variances: Array, Y: Array) -> Array:
+    """Cumulative distribution of the mixture at the targets, output by output: [N, P]."""
+    return ndtr((Y - means) / np.sqrt(variances)).mean(axis=0)
+
+
+def interval_coverage(means: Array, variances: Array, Y: Array, level: float) -> float:
+    """Fraction of targets inside the central interval of probability `level`, such as 0.9.
+
+    A target is between the quantiles (1 - level)/2 and (1 + level)/2 exactly when the mixture's
+    cumulative distribution there is between these numbers, so no quantile is computed.
+    """
+    return float(np.mean(np.abs(mixture_cdf(means, variances, Y) - 0.5) <= level / 2))
+
+
+def crps(means: Array, variances: Array, Y: Array) -> Array:
+    """Continuous ranked probability score of the mixture, exact, in the targets' units: [N, P].
+
+    Grimit et al. (2006): with A(m, v) = E|m + sqrt(v) eps|,
+    mean_s A(y - m_s, v_s) - 1/2 mean_{s,t} A(m_s - m_t, v_s + v_t).
+    """
+    scores = np.empty_like(Y)
+    for n in range(len(Y)):
+        m, v = means[:, n], variances[:, n]
+        spread = _mean_absolute(m[:, None] - m[None], v[:, None] + v[None]).mean(axis=(0, 1))
+        scores[n] = _mean_absolute(Y[n] - m, v).mean(axis=0) - 0.5 * spread
+    return scores
+
+
+def _mean_absolute(mean: Array, variance: Array) -> Array:
+    """E|x| for x ~ N(mean, variance)."""
+    std = np.sqrt(variance)
+    z = mean / std
+    return std * (np.sqrt(2 / np.pi) * np.exp(-0.5 * z**2) + z * (2 * ndtr(z) - 1))
+
+
+def rmse(means: Array, Y: Array) -> float:
+    """Root mean squared error of the mixture's mean, in the targets' units."""
+    return float(np.sqrt(np.mean((means.mean(axis=0) - Y) ** 2)))

@@ -1,0 +1,111 @@
+"""A plugin for tests: a dataset, and models that train in no time and fail on demand.
+
+Environment: FAKE_KILL_AT, a step at which the process kills itself once (FAKE_MARKER, a file that
+says it has); FAKE_STEP_SECONDS, how long a step takes; FAKE_LOG, a file with a line a training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesian_benchmarks.config import Settings
+from bayesian_benchmarks.datasets import SplitData, random_split, register_dataset
+from bayesian_benchmarks.errors import DataFileError
+from bayesian_benchmarks.models import register_model
+
+
+@dataclass
+class Record:
+    seconds: float
+    seconds_per_step: float
+    num_recoveries: int = 0
+
+
+class FakeModel:
+    """Predicts the same mixture everywhere; `state` is what training changes."""
+
+    def __init__(self, num_data: int, seed: int) -> None:
+        self.num_data = num_data
+        self.state = float(seed)
+
+    def elbo(self, data: Any, *, num_samples: int, seed: int) -> float:
+        return -self.num_data * (1.0 + 1.0 / (2.0 + self.state))
+
+    def predict_mixture(self, X: np.ndarray, *, num_samples: int, seed: int) -> Any:
+        offsets = np.linspace(-1.0, 1.0, num_samples)[:, None, None]
+        means = 0.1 * np.tanh(self.state) * offsets * np.ones((1, len(X), 1))
+        return means, np.ones_like(means)
+
+
+def train(
+    model: FakeModel,
+    data: Any,
+    *,
+    settings: Settings,
+    seed: int,
+    checkpoint_dir: Path | None,
+    checkpoint_seconds: float,
+    report_step: Callable[[int], None],
+) -> Record:
+    start = 0
+    file = checkpoint_dir / "state.json" if checkpoint_dir else None
+    if file and file.exists():
+        start, model.state = json.loads(file.read_text())
+    _log(f"start {start}")
+    for step in range(start, settings.num_steps):
+        model.state += 1.0 / (1.0 + step + model.state)
+        time.sleep(float(os.environ.get("FAKE_STEP_SECONDS", "0")))
+        if file and step % 3 == 2:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.with_suffix(".part").write_text(json.dumps([step + 1, model.state]))
+            file.with_suffix(".part").replace(file)
+        report_step(step + 1)
+        _die_once(step)
+    _log(f"end {settings.num_steps}")
+    return Record(seconds=1.0, seconds_per_step=1.0 / settings.num_steps)
+
+
+def _log(line: str) -> None:
+    if "FAKE_LOG" in os.environ:
+        with open(os.environ["FAKE_LOG"], "a") as file:
+            file.write(line + "\n")
+
+
+def _die_once(step: int) -> None:
+    if os.environ.get("FAKE_KILL_AT") == str(step):
+        marker = Path(os.environ["FAKE_MARKER"])
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@register_dataset("fake-data", num_splits=3)
+def load_fake_data(split: int, data_dir: Path | None) -> SplitData:
+    if data_dir is not None and not data_dir.is_dir():
+        raise DataFileError(f"The data directory {data_dir} does not exist.")
+    X = np.random.RandomState(0).normal(size=(30, 2))
+    return random_split(X, X.sum(axis=1, keepdims=True), split)
+
+
+@register_model("fake", train=train, uses_tensorflow=False)
+def build_fake(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -> FakeModel:
+    return FakeModel(len(X), seed)
+
+
+@register_model("fake-broken", train=train, uses_tensorflow=False)
+def build_broken(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -> FakeModel:
+    raise RuntimeError("this model\nnever works")
+
+
+@register_model("fake-nan", train=train, uses_tensorflow=False)
+def build_nan(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -> FakeModel:
+    return FakeModel(len(X), 0 if "FAKE_CURED" in os.environ else np.nan)  # type: ignore[arg-type]

@@ -1,0 +1,159 @@
+"""Configurations: the shipped ones, validation, and the runs that they expand to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayesian_benchmarks import Experiment, Settings, expand, load_experiment
+from bayesian_benchmarks.errors import BenchmarkError, ConfigError, UnknownNameError
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def experiment(**changes: Any) -> Experiment:
+    base = Experiment(models=("dgp",), datasets=("diabetes",), depths=(2,), splits=(0,))
+    return base.override(**changes)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_papers_protocol() -> None:
+    config = load_experiment(CONFIGS / "ober2023.yaml")
+    assert config.settings == Settings()
+    assert config.settings.num_steps == 20_000
+    assert config.settings.learning_rate == ((0.0, 1e-2), (0.5, 1e-3))
+    # (8 sets of 20 splits + protein's 5) x 4 depths x 4 models
+    assert len(expand(config)) == (8 * 20 + 5) * 4 * 4
+
+
+def test_the_offline_default_needs_no_download() -> None:
+    config = load_experiment(CONFIGS / "quick.yaml")
+    assert {run.dataset for run in expand(config)} == {"diabetes"}
+    assert {run.model for run in expand(config)} == {"dwp-ab-gw", "dgp"}
+
+
+BASE = "models: [dgp]\ndatasets: [yacht]\ndepths: [2]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BASE + "model: dgp", r"model: no such field; did you mean models\?"),
+        (BASE + "settings: {num_step: 3}", r"settings.num_step: no such field; did you mean num_s"),
+        (BASE + "settings: {num_steps: 0}", r"settings.num_steps: .* equal to 1 \(got 0\)"),
+        (BASE + "settings: {num_steps: many}", r"settings.num_steps: .* valid integer.*'many'"),
+        (BASE + "settings: {test_samples: 1}", r"settings.test_samples: .* equal to 2 \(got 1\)"),
+        (BASE + "settings: {learning_rate: [[0.1, 0.01]]}", r"learning_rate: fractions must start"),
+        (BASE + "settings: {learning_rate: [[0, 0.01], [0, 1]]}", r"fractions must start at 0 and"),
+        (BASE + "settings: {learning_rate: [[0, -1]]}", r"rates above 0"),
+        (BASE + "splits: some", r"config.yaml: splits: input should be 'all' \(got 'some'\)"),
+        (BASE + "paper: ober2032", r"paper: no figures of such a paper; known are aitchison2021"),
+        (BASE + "seeds: [-1]", r"seeds: a seed is at least 0"),
+        (BASE + "task: clustering", r"task: input should be 'regression' \(got 'clustering'\)"),
+        ("models: []\ndepths: [2]", r"models: .* at least 1 item"),
+        ("models: [dgp]", r"depths: is required"),
+        ("models: [dgp]\ndepths: [0]", r"depths: a depth is at least 1"),
+        ("a: 1\nb: 2\nc: 3\nd: 4", r"\(and 3 more\)"),
+        ("- dgp", r"must hold named fields"),
+        ("models: [dgp", r"is not YAML: "),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_experiment(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+    assert "config.yaml" in str(caught.value)
+
+
+def test_no_such_config(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Cannot read the config .*no.yaml \(No such file"):
+        load_experiment(tmp_path / "no.yaml")
+
+
+def test_overrides_replace_and_are_checked() -> None:
+    changed = experiment(models=["dwp-gw"], splits=[1, 2], depths=None)
+    assert (changed.models, changed.splits, changed.depths) == (("dwp-gw",), (1, 2), (2,))
+    with pytest.raises(ConfigError, match="command line: seeds"):
+        experiment(seeds=["one"])
+
+
+@pytest.mark.parametrize(("steps", "annealing"), [(20_000, 1000), (4000, 1000), (500, 125), (1, 0)])
+def test_a_short_run_ends_on_the_true_objective(steps: int, annealing: int) -> None:
+    settings = Settings().with_steps(steps)
+    assert (settings.num_steps, settings.kl_annealing_steps) == (steps, annealing)
+
+
+def test_steps_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"--steps: num_steps: .*greater than or equal to 1"):
+        Settings().with_steps(0)
+
+
+def test_runs_are_every_combination_once_and_split_by_split() -> None:
+    runs = expand(
+        experiment(models=["dgp", "dwp-gw", "dgp"], splits=[1, 0], depths=[2, 3], seeds=[0, 1])
+    )
+    assert len(runs) == 2 * 2 * 2 * 2
+    assert [run.split for run in runs[:8]] == [0] * 4 + [1] * 4
+    assert len({run.key for run in runs}) == len(runs)
+    assert len({run.directory_name for run in runs}) == len(runs)
+
+
+def test_all_splits_are_each_datasets_own() -> None:
+    runs = expand(experiment(datasets=["diabetes", "protein"], splits="all"))
+    assert sum(run.dataset == "protein" for run in runs) == 5
+    assert sum(run.dataset == "diabetes" for run in runs) == 20
+
+
+def test_depth_counts_the_output_layer_or_not() -> None:
+    with_output = expand(experiment(depths=[3]))
+    without = expand(experiment(depths=[2], depth_counts_output_layer=False))
+    assert with_output == without
+    assert with_output[0].depth == 3
+
+
+def test_the_hash_is_of_what_changes_the_numbers() -> None:
+    run = expand(experiment())[0]
+    assert (
+        run.settings_hash
+        == expand(experiment(checkpoint_seconds=7, paper="wild2022"))[0].settings_hash
+    )
+    for changes in ({"depths": [3]}, {"settings": Settings(num_inducing=99)}):
+        assert run.settings_hash != expand(experiment(**changes))[0].settings_hash
+    # Stored rows are found again by it: it must not change with the version of the software.
+    assert run.settings_hash == "4cd6727b4d052894"
+
+
+def test_csv_runs_are_told_apart_by_content_and_target(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("a,b\n" + "\n".join(f"{i},{i * i}" for i in range(12)))
+    by_a, by_b = (
+        expand(experiment(datasets=[], csv=path, target=target, splits="all")) for target in "ab"
+    )
+    assert len(by_a) == 20
+    assert by_a[0].dataset == "mine.csv"
+    assert by_a[0].key != by_b[0].key
+    assert str(tmp_path) not in by_a[0].settings_json
+    assert by_a[0].load().D == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"models": ["dwp"]}, UnknownNameError, "Unknown model 'dwp'"),
+        ({"datasets": ["bostn"]}, UnknownNameError, "Did you mean boston"),
+        ({"datasets": []}, ConfigError, "No dataset is given"),
+        ({"target": "a"}, ConfigError, "no CSV file"),
+        ({"splits": [20]}, BenchmarkError, "has no split 20"),
+        ({"plugins": ["no_such_module"]}, ConfigError, "Cannot import the plugin no_such_module"),
+    ],
+)
+def test_bad_names(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        expand(experiment(**changes))

@@ -1,0 +1,98 @@
+"""The registered deep models, built and trained for a few steps by TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesian_benchmarks import (
+    Experiment,
+    ResultsStore,
+    Settings,
+    get_dataset,
+    list_models,
+    run_experiment,
+    run_task,
+)
+from bayesian_benchmarks.models import model_source, train_with_fit
+from bayesian_benchmarks.tasks import METRICS, evaluate
+
+SETTINGS = Settings(
+    num_steps=4,
+    kl_annealing_steps=1,
+    num_inducing=8,
+    train_samples=2,
+    elbo_samples=4,
+    test_samples=5,
+    batch_size=120,
+)
+
+
+def build(name: str, depth: int = 2) -> Any:
+    dataset = get_dataset("diabetes")
+    source = model_source(name)
+    return source.build(dataset.X_train, dataset.Y_train, depth=depth, settings=SETTINGS, seed=0)
+
+
+def test_the_papers_models_are_registered() -> None:
+    assert {"dgp", "dwp-gw", "dwp-a-gw", "dwp-ab-gw"} <= set(list_models())
+
+
+@pytest.mark.parametrize("name", ["dgp", "dwp-gw", "dwp-a-gw", "dwp-ab-gw"])
+def test_builders_follow_the_protocol(name: str) -> None:
+    model = build(name, depth=3)
+    assert len(model.kernels) == 3
+    assert len(model.hidden_layers) == 2
+    assert model.kernels[0].ard
+    assert model.inducing_variable.num_inducing == 8
+    assert model.num_data == 398
+    assert model.num_samples == 2
+
+
+def test_a_short_run_has_every_metric(tmp_path: Path) -> None:
+    scores = run_task("diabetes", "dwp-ab-gw", settings=SETTINGS, checkpoint_dir=tmp_path)
+    # A run this short has no step that was timed after compilation.
+    assert set(METRICS) - set(scores) <= {"seconds_per_step"}
+    again = run_task("diabetes", "dwp-ab-gw", settings=SETTINGS, checkpoint_dir=tmp_path)
+    for name in set(scores) - {"seconds", "seconds_per_step"}:
+        assert again[name] == scores[name], name
+
+
+def test_several_runs_in_one_process(tmp_path: Path) -> None:
+    experiment = Experiment(
+        models=("dgp",), datasets=("diabetes",), splits=(0, 1), depths=(1,), settings=SETTINGS
+    )
+    store = ResultsStore(tmp_path / "results.sqlite")
+    assert run_experiment(experiment, store, jobs=0, progress=False).num_ok == 2
+
+
+def test_scores_agree_with_the_models_own_predictions() -> None:
+    model, dataset = build("dgp"), get_dataset("diabetes")
+    scores = evaluate(model, dataset, settings=SETTINGS, seed=3)
+    sampling: dict[str, Any] = {"num_samples": 5, "seed": 3}
+    X, Y = dataset.X_test, dataset.Y_test
+    log_density = model.predict_log_density((X, Y), **sampling).numpy().mean()
+    assert scores["nlpd"] == pytest.approx(-log_density, rel=1e-10)
+    mean, _ = model.predict_y(X, **sampling)
+    rmse = np.sqrt(np.mean((mean.numpy() - Y) ** 2)) * dataset.scaling.Y_std[0]
+    assert scores["test_rmse"] == pytest.approx(rmse, rel=1e-10)
+    low, high = model.predict_quantiles(X, [0.05, 0.95], **sampling).numpy()
+    assert scores["coverage_90"] == pytest.approx(np.mean((low <= Y) & (high >= Y)))
+
+
+def test_steps_are_reported() -> None:
+    steps: list[int] = []
+    dataset = get_dataset("diabetes")
+    train_with_fit(
+        build("dgp"),
+        (dataset.X_train, dataset.Y_train),
+        settings=SETTINGS,
+        seed=0,
+        checkpoint_dir=None,
+        checkpoint_seconds=30.0,
+        report_step=steps.append,
+    )
+    assert steps[-1] == 4

@@ -1,0 +1,264 @@
+"""Sweeps: every run once, whatever is killed, fails, or runs beside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayesian_benchmarks import Experiment, ResultsStore, Settings, expand, run_experiment
+from bayesian_benchmarks.errors import BenchmarkError, DataFileError, StoreError
+from bayesian_benchmarks.locks import RunLock
+from bayesian_benchmarks.results import ResultRow
+from bayesian_benchmarks.runner import due_runs
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(autouse=True)
+def plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(HERE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResultsStore:
+    return ResultsStore(tmp_path / "runs" / "results.sqlite")
+
+
+def experiment(**changes: Any) -> Experiment:
+    base = Experiment(
+        models=("fake",),
+        datasets=("fake-data",),
+        splits=(0, 1),
+        depths=(2,),
+        settings=Settings(num_steps=30, test_samples=5, elbo_samples=5),
+        plugins=("fake_models",),
+    )
+    return base.override(**changes)
+
+
+def numbers(store: ResultsStore) -> list[tuple[Any, ...]]:
+    """What must not depend on how the rows came about: keys and scores without times."""
+    timing = {"seconds", "seconds_per_step"}
+    return [
+        (*row.key, row.status, {k: v for k, v in row.metrics.items() if k not in timing})
+        for row in store.rows()
+    ]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    """Scores of the experiment done in this process without a break."""
+    sys.path.insert(0, str(HERE))
+    store = ResultsStore(tmp_path_factory.mktemp("unbroken") / "results.sqlite")
+    run_experiment(experiment(), store, jobs=0, progress=False)
+    return numbers(store)
+
+
+@pytest.mark.parametrize("jobs", [0, 2])
+def test_every_run_is_stored_once(
+    store: ResultsStore, unbroken: list[tuple[Any, ...]], jobs: int
+) -> None:
+    report = run_experiment(experiment(), store, jobs=jobs, progress=False)
+    assert (report.num_ok, report.num_failed, report.num_stored_before) == (2, 0, 0)
+    assert numbers(store) == unbroken
+    row = store.rows()[0]
+    assert (row.depth, row.status, row.error) == (2, "ok", "")
+    assert "numpy" in row.versions
+    assert "cores" in row.hardware
+    assert row.recorded_at.startswith("20")
+    assert os.listdir(store.path.parent) == ["results.sqlite"]
+
+
+def test_what_is_stored_is_not_done_again(
+    store: ResultsStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    run_experiment(experiment(splits=[0]), store, jobs=0, progress=False)
+    report = run_experiment(experiment(), store, jobs=0, progress=False)
+    assert (report.num_ok, report.num_stored_before) == (1, 1)
+    assert (tmp_path / "log").read_text().count("start 0") == 2
+
+
+def test_failures_are_stored_and_the_others_go_on(
+    store: ResultsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = experiment(models=["fake-broken", "fake-nan", "fake"], splits=[0])
+    report = run_experiment(sweep, store, jobs=1, progress=False)
+    assert (report.num_ok, report.num_failed) == (1, 2)
+    errors = {row.model: row.error for row in store.rows("failed")}
+    assert errors["fake-broken"] == "RuntimeError: this model never works"
+    assert errors["fake-nan"].startswith("FloatingPointError: elbo_per_point, ")
+    logs = list(store.path.parent.glob("*fake-broken*/log.txt"))
+    assert "Traceback" in logs[0].read_text()
+    assert not list(store.path.parent.glob("*fake-nan*/checkpoint"))
+
+    report = run_experiment(sweep, store, jobs=1, progress=False)
+    assert (report.num_ok, report.num_failed, report.num_failed_before) == (0, 0, 2)
+    monkeypatch.setenv("FAKE_CURED", "1")
+    report = run_experiment(sweep, store, jobs=1, retry_failed=True, progress=False)
+    assert (report.num_ok, report.num_failed, report.num_stored_before) == (1, 1, 1)
+    assert [row.model for row in store.rows("failed")] == ["fake-broken"]
+    assert not list(store.path.parent.glob("*fake-nan*"))
+
+
+def test_a_killed_worker_is_a_failed_run_that_is_taken_up(
+    store: ResultsStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: list[tuple[Any, ...]],
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("FAKE_MARKER", str(tmp_path / "marker"))
+    monkeypatch.setenv("FAKE_KILL_AT", "13")
+    report = run_experiment(experiment(), store, jobs=1, progress=False)
+    assert (report.num_ok, report.num_failed) == (1, 1)
+    (failed,) = store.rows("failed")
+    assert failed.error == "The worker process died (signal 9); out of memory?"
+    report = run_experiment(experiment(), store, jobs=1, retry_failed=True, progress=False)
+    assert report.num_ok == 1
+    assert numbers(store) == unbroken
+    assert (tmp_path / "log").read_text().split("\n")[:2] == ["start 0", "start 0"]
+    assert "start 12" in (tmp_path / "log").read_text()
+
+
+SWEEP = """
+import sys
+from test_runner import ResultsStore, experiment, run_experiment
+if __name__ == "__main__":
+    report = run_experiment(experiment(), ResultsStore(sys.argv[1]), jobs=2, progress=False)
+    print(report.num_ok, report.num_elsewhere)
+"""
+
+
+def sweep_process(store: ResultsStore, tmp_path: Path, **environment: str) -> subprocess.Popen:
+    script = tmp_path / "sweep.py"
+    script.write_text(SWEEP)
+    return subprocess.Popen(
+        [sys.executable, str(script), str(store.path)],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_unguarded_script_is_told_so(store: ResultsStore, tmp_path: Path) -> None:
+    script = tmp_path / "sweep.py"
+    script.write_text(
+        SWEEP.replace('if __name__ == "__main__":', "if True:").replace("jobs=2", "jobs=1")
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(store.path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "call run_experiment under `if __name__ == '__main__':`" in done.stderr
+    assert store.rows() == []
+
+
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+def test_a_sweep_killed_at_any_moment_ends_with_the_same_numbers(
+    store: ResultsStore, tmp_path: Path, unbroken: list[tuple[Any, ...]]
+) -> None:
+    log = tmp_path / "log"
+    checkpoints = store.path.parent.glob
+    killed = sweep_process(store, tmp_path, FAKE_STEP_SECONDS="0.1", FAKE_LOG=str(log))
+    wait_for(lambda: list(checkpoints("*/checkpoint/state.json")))
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    started = log.read_text().count("start")
+    assert store.rows() == []
+    second = sweep_process(store, tmp_path, FAKE_LOG=str(log))
+    out, _ = second.communicate(timeout=60)
+    assert out.split() == ["2", "0"]
+    assert numbers(store) == unbroken
+    # The killed sweep's workers ended with it: each run was taken up once and ended once.
+    assert log.read_text().count("end 30") == 2
+    assert log.read_text().count("start") <= started + 2
+    assert any(int(line.split()[1]) > 0 for line in log.read_text().splitlines())
+
+
+def test_two_sweeps_on_one_store_share_the_runs(
+    store: ResultsStore, tmp_path: Path, unbroken: list[tuple[Any, ...]]
+) -> None:
+    environment = {"FAKE_STEP_SECONDS": "0.02", "FAKE_LOG": str(tmp_path / "log")}
+    sweeps = [sweep_process(store, tmp_path, **environment) for _ in range(2)]
+    counts = [list(map(int, sweep.communicate(timeout=60)[0].split())) for sweep in sweeps]
+    assert numbers(store) == unbroken
+    assert (tmp_path / "log").read_text().count("start") == 2
+    # A sweep that began when the other had finished finds nothing due.
+    assert sum(ok for ok, _ in counts) == 2
+    assert all(sum(count) in (0, 1, 2) for count in counts)
+
+
+def test_data_are_checked_before_anything_is_trained(store: ResultsStore, tmp_path: Path) -> None:
+    with pytest.raises(DataFileError, match="does not exist"):
+        run_experiment(experiment(), store, data_dir=tmp_path / "absent", progress=False)
+    assert store.rows() == []
+
+
+def test_jobs_are_checked(store: ResultsStore) -> None:
+    with pytest.raises(BenchmarkError, match="jobs is -1"):
+        run_experiment(experiment(), store, jobs=-1)
+
+
+def test_due_runs(store: ResultsStore) -> None:
+    runs = expand(experiment(splits=[0, 1, 2]))
+    for run, status in zip(runs, ("ok", "failed"), strict=False):
+        *key, settings_hash, seed = run.key
+        task, dataset, split, model = key
+        store.add(ResultRow(task, dataset, split, model, settings_hash, seed, 2, "{}", status))
+    assert due_runs(runs, store) == ([runs[2]], 1)
+    assert due_runs(runs, store, retry_failed=True) == (runs[1:], 0)
+
+
+def test_lines_tell_the_progress(store: ResultsStore, capsys: pytest.CaptureFixture[str]) -> None:
+    run_experiment(experiment(), store, jobs=0)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("[1/2] fake-data split 0 fake depth 2: elbo_per_point -1.")
+    assert first.endswith("left")
+    assert second.startswith("[2/2] fake-data split 1 ")
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from bayesian_benchmarks.locks import RunLock
+lock = RunLock(Path(sys.argv[1]))
+print(lock.acquire(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_lock_is_exclusive_and_ends_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "True\n"
+    lock = RunLock(path)
+    assert not lock.acquire()
+    holder.kill()
+    holder.communicate()
+    assert lock.acquire()
+    lock.release()
+    assert not path.exists()
+
+
+def test_lock_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="Cannot write to"):
+        RunLock(tmp_path / "file" / "lock").acquire()

@@ -1,0 +1,209 @@
+"""Tables against hand computation, and the published figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesian_benchmarks.errors import UnknownNameError
+from bayesian_benchmarks.results import (
+    PaperResult,
+    ResultRow,
+    Summary,
+    agrees,
+    format_table,
+    paper_results,
+    summarise,
+)
+
+REFERENCE = Path(__file__).resolve().parents[3] / "shared/reference/paper_results.csv"
+
+
+def row(split: int, elbo: float, **changes: Any) -> ResultRow:
+    fields: dict[str, Any] = {
+        "task": "regression",
+        "dataset": "yacht",
+        "split": split,
+        "model": "dwp-ab-gw",
+        "seed": 0,
+        "depth": 2,
+        "metrics": {"elbo_per_point": elbo, "test_rmse": 1.0, "coverage_90": 0.9},
+    } | changes
+    settings = json.dumps({"depth": fields["depth"], "num_steps": fields.pop("num_steps", 20_000)})
+    return ResultRow(settings=settings, settings_hash=str(hash(settings)), **fields)
+
+
+def published(**changes: Any) -> PaperResult:
+    fields: dict[str, Any] = {
+        "paper": "p",
+        "dataset": "yacht",
+        "depth": 2,
+        "model": "dgp",
+        "metric": "elbo_per_point",
+        "value": -0.33,
+        "error": 0.01,
+        "error_kind": "",
+        "decimals": 2,
+    }
+    return PaperResult(**(fields | changes))
+
+
+ROWS = [row(0, 2.0), row(1, 2.1), row(2, 2.5)]
+
+
+def test_mean_and_standard_error_by_hand() -> None:
+    (line,) = summarise(ROWS, metrics=["elbo_per_point"])
+    ours, theirs = line.metrics["elbo_per_point"]
+    # Deviations from 2.2 are -0.2, -0.1, 0.3: variance 0.14 / 2, over three splits.
+    assert ours.mean == pytest.approx(2.2)
+    assert ours.standard_error == pytest.approx(math.sqrt(0.07 / 3))
+    assert (line.num_splits, line.num_steps, theirs) == (3, 20_000, None)
+    assert str(ours) == "2.20 ± 0.15"
+
+
+def test_one_split_has_no_error() -> None:
+    (line,) = summarise(ROWS[:1], metrics=["elbo_per_point"])
+    ours, _ = line.metrics["elbo_per_point"]
+    assert math.isnan(ours.standard_error)
+    assert str(ours) == "2"
+
+
+def test_seeds_of_a_split_count_once() -> None:
+    rows = [row(0, 1.0), row(0, 3.0, seed=1), row(1, 4.0)]
+    (line,) = summarise(rows, metrics=["elbo_per_point"])
+    ours, _ = line.metrics["elbo_per_point"]
+    assert (ours.mean, ours.num_splits) == (3.0, 2)
+    assert ours.standard_error == pytest.approx(np.std([2.0, 4.0], ddof=1) / math.sqrt(2))
+
+
+def test_settings_and_failures_are_not_mixed() -> None:
+    rows = [*ROWS, row(0, 9.0, num_steps=10), row(3, 0.0, status="failed", metrics={})]
+    lines = summarise(rows, metrics=["elbo_per_point"])
+    assert [(line.num_steps, line.num_splits) for line in lines] == [(10, 1), (20_000, 3)]
+
+
+def test_papers_figure_is_found_by_its_own_depth() -> None:
+    (line,) = summarise(ROWS, metrics=["elbo_per_point"], paper="ober2023")
+    theirs = line.metrics["elbo_per_point"][1]
+    assert theirs is not None
+    assert (theirs.dataset, theirs.depth, theirs.model) == ("yacht", 2, "dwp-ab-gw")
+    (line,) = summarise(
+        [row(0, 2.0, depth=3)],
+        metrics=["elbo_per_point"],
+        paper="ober2023",
+        depth_counts_output_layer=False,
+    )
+    assert line.depth == 2
+    assert line.metrics["elbo_per_point"][1] == theirs
+
+
+@pytest.mark.parametrize(
+    ("ours", "changes", "verdict"),
+    [
+        (-0.35, {}, True),
+        (-0.354, {}, True),
+        (-0.356, {}, False),
+        (5.0, {}, True),
+        (-0.334, {"error": 0.0}, True),
+        (-0.336, {"error": 0.0}, False),
+        (-0.31, {"metric": "test_rmse"}, True),
+        (-0.30, {"metric": "test_rmse"}, False),
+        (-9.0, {"metric": "test_rmse"}, True),
+        (-0.33, {"error": None}, None),
+        (-0.33, {"metric": "coverage_90"}, None),
+    ],
+)
+def test_within_two_of_the_papers_errors_or_better(
+    ours: float, changes: dict[str, Any], verdict: bool | None
+) -> None:
+    assert agrees(ours, published(**changes)) is verdict
+
+
+def test_unknown_metric_and_format() -> None:
+    with pytest.raises(UnknownNameError, match=r"Unknown metric 'rmse'.*test_rmse"):
+        summarise(ROWS, metrics=["rmse"])
+    with pytest.raises(UnknownNameError, match="Unknown table format 'html'"):
+        format_table(summarise(ROWS), "html")
+
+
+LINES = summarise(ROWS, metrics=["elbo_per_point", "coverage_90"], paper="ober2023")
+
+
+def test_terminal_table() -> None:
+    text = format_table(LINES)
+    for part in ("yacht", "dwp-ab-gw", "20000", "2.20 ± 0.15", "0.9000 ± 0.0000", "✓", "published"):
+        assert part in text
+
+
+def test_markdown_table() -> None:
+    header, rule, line, _, note = format_table(LINES, "markdown").splitlines()
+    assert header.startswith("| dataset | depth | model | steps | splits | elbo_per_point | publi")
+    assert header.count("published") == 1
+    assert rule.count("---") == header.count("|") - 1 == line.count("|") - 1
+    assert line.startswith("| yacht | 2 | dwp-ab-gw | 20000 | 3 | 2.20 ± 0.15 |")
+    assert note.startswith("Mean ± standard error over splits.")
+
+
+def test_csv_table_has_the_numbers_in_full() -> None:
+    rows = list(csv.DictReader(io.StringIO(format_table(LINES, "csv"))))
+    assert [r["metric"] for r in rows] == ["elbo_per_point", "coverage_90"]
+    assert float(rows[0]["mean"]) == LINES[0].metrics["elbo_per_point"][0].mean
+    assert rows[0]["num_splits"] == "3"
+    assert rows[0]["agrees"] == "True"
+    assert rows[1]["published"] == ""
+
+
+def test_a_metric_that_some_rows_lack() -> None:
+    rows = [row(0, 1.0), row(0, 1.0, model="dgp", metrics={"elbo_per_point": 1.0})]
+    lines = summarise(rows, metrics=["test_rmse"])
+    assert [str(line.metrics["test_rmse"][0]) for line in lines] == ["", "1"]
+    for style in ("rich", "markdown", "csv"):
+        format_table(lines, style)
+
+
+def test_no_rows() -> None:
+    assert summarise([]) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "text"),
+    [
+        (1.23456, 0.0123, "1.235 ± 0.012"),
+        (53.2, 4.0, "53.20 ± 4.00"),
+        (0.1, 0.0, "0.1000 ± 0.0000"),
+    ],
+)
+def test_errors_show_two_digits(mean: float, error: float, text: str) -> None:
+    assert str(Summary(mean, error, 3)) == text
+
+
+def test_published_figures() -> None:
+    ober = paper_results("ober2023")
+    assert {r.paper for r in paper_results()} == {
+        "ober2023",
+        "aitchison2021",
+        "wild2022",
+        "salimbeni2019",
+    }
+    (figure,) = [
+        r
+        for r in ober
+        if (r.dataset, r.depth, r.model, r.metric) == ("boston", 2, "dgp", "elbo_per_point")
+    ]
+    assert (figure.value, figure.error, figure.decimals) == (-0.38, 0.01, 2)
+    assert len(ober) == 9 * 4 * 4 * 3 + 16
+    assert paper_results("nobody") == ()
+
+
+def test_published_figures_are_the_references() -> None:
+    if not REFERENCE.exists():
+        pytest.skip("no reference beside the repository")
+    shipped = Path(__file__).resolve().parents[2] / "bayesian_benchmarks/results/paper_results.csv"
+    assert shipped.read_text() == REFERENCE.read_text()
