@@ -160,7 +160,12 @@ def trace_of_solve(prior: PositiveDefinite, other: tf.Tensor) -> tf.Tensor:
     return forward(prior.matrix, other)
 
 
-def trace_of_congruence(prior: PositiveDefinite, chol: tf.Tensor, middle: tf.Tensor) -> tf.Tensor:
+def trace_of_congruence(
+    prior: PositiveDefinite,
+    chol: tf.Tensor,
+    middle: tf.Tensor,
+    gradient_dtype: tf.DType | None = None,
+) -> tf.Tensor:
     """tr(K^{-1} L H L^T) [...]: the expected quadratic form of the factor L T with E[T T^T] = H.
 
     With C = K^{-1} L: dL = 2 C H, dK = -C H C^T and dH = L^T C.
@@ -168,7 +173,10 @@ def trace_of_congruence(prior: PositiveDefinite, chol: tf.Tensor, middle: tf.Ten
     :param prior: K [..., M, M].
     :param chol: L [..., M, M], the same batch.
     :param middle: symmetric H [M, M], shared by the batch.
+    :param gradient_dtype: precision of the products for dK and dH, by default that of K.
     """
+    dtype = prior.matrix.dtype
+    gradient_dtype = gradient_dtype or dtype
 
     @tf.custom_gradient
     def forward(
@@ -179,14 +187,14 @@ def trace_of_congruence(prior: PositiveDefinite, chol: tf.Tensor, middle: tf.Ten
 
         def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             scaled = d_value[..., None, None] * product
-            d_matrix = -tf.matmul(scaled, solved, transpose_b=True)
-            size = tf.shape(middle)[0]
+            left, right = tf.cast(scaled, gradient_dtype), tf.cast(solved, gradient_dtype)
+            d_matrix = -tf.matmul(left, right, transpose_b=True)
+            rows = [-1, tf.shape(middle)[0]]
+            weighted = tf.cast(d_value[..., None, None] * chol, gradient_dtype)
             d_middle = tf.matmul(
-                tf.reshape(chol, [-1, size]),
-                tf.reshape(d_value[..., None, None] * solved, [-1, size]),
-                transpose_a=True,
+                tf.reshape(weighted, rows), tf.reshape(right, rows), transpose_a=True
             )
-            return d_matrix, 2.0 * scaled, d_middle
+            return tf.cast(d_matrix, dtype), 2.0 * scaled, tf.cast(d_middle, dtype)
 
         return tf.reduce_sum(product * chol, [-2, -1]), grad
 

@@ -241,7 +241,7 @@ class WishartLayer(Layer):
         normals = self._sum_below(-0.5 * math.log(2.0 * math.pi) - _log_or_zero(sigma) - 0.5)
         return (
             self._log_ratio_terms(prior, chol)
-            - 0.5 * nu * trace_of_congruence(prior, chol, second_moment)
+            - 0.5 * nu * trace_of_congruence(prior, chol, second_moment, self.gradient_dtype)
             + tf.reduce_sum((nu - j - 1.0) * log_diag - gammas)
             - normals
         )
