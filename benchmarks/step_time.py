@@ -146,7 +146,17 @@ def main() -> None:
     table = Table(
         title=f"training step, {arguments.inducing} inducing points, {arguments.threads} threads"
     )
-    for column in ("size", "depth", "model", "S", "precision", "ms/step", "CPU ms", "MiB", "imports MiB"):
+    for column in (
+        "size",
+        "depth",
+        "model",
+        "S",
+        "precision",
+        "ms/step",
+        "CPU ms",
+        "MiB",
+        "imports MiB",
+    ):
         table.add_column(column, justify="right")
     for case, runs in zip(cases, results, strict=True):
         table.add_row(

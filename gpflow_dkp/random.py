@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 Seed: TypeAlias = "int | tf.Tensor | None"
@@ -17,6 +18,10 @@ def as_seed(seed: Seed) -> tf.Tensor:
     """
     if seed is None:
         return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+    if isinstance(seed, (int, np.integer)):
+        # Both words of an integer of 64 bits: no seed is another one's alias.
+        words = np.array([int(seed) % 2**64], dtype=np.uint64).view(np.int32)
+        return tf.constant(words)
     tensor = tf.cast(tf.convert_to_tensor(seed), tf.int32)
     return tf.stack([tensor, tf.zeros_like(tensor)]) if tensor.shape.rank == 0 else tensor
 

@@ -57,6 +57,7 @@ def covariance(kernel: kernels.Kernel, gram: GramBlocks) -> GramBlocks:
     :raises KernelNotComputableFromGram: when G does not determine the kernel.
     """
     _require_full_active_dims(kernel)
+    _require_formula_of_registered_class(kernel)
     return _dispatch(kernel, gram)
 
 
@@ -83,6 +84,8 @@ def _of_squared_distance(kernel: kernels.IsotropicStationary, r2: tf.Tensor) -> 
 
 @_dispatch.register(kernels.SquaredExponential)
 def _squared_exponential(kernel: kernels.SquaredExponential, gram: GramBlocks) -> GramBlocks:
+    if type(kernel).K_r2 is not kernels.SquaredExponential.K_r2:
+        return _isotropic_stationary(kernel, gram)
     _require_scalar(kernel, "lengthscales")
     scale = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
     ii, it = gram.scaled_distances(scale, tf.math.log(tf.convert_to_tensor(kernel.variance)))
@@ -189,6 +192,19 @@ def check_computable_from_gram(kernel: kernels.Kernel) -> None:
     """
     eye = tf.eye(2, dtype=gpflow.default_float())
     covariance(kernel, GramBlocks(eye, 0.5 * eye, tf.ones([2], eye.dtype)))
+
+
+def _require_formula_of_registered_class(kernel: kernels.Kernel) -> None:
+    """Refuse a subclass that states another `K` than the class whose formula would be used."""
+    cls = type(kernel)
+    registered = next((base for base in cls.__mro__ if base in _dispatch.registry), object)
+    if registered in (object, cls):
+        return
+    if cls.K is not getattr(registered, "K"):  # noqa: B009  # object, to mypy, has none
+        raise KernelNotComputableFromGram(kernel, "it states its own K on inputs")
+    stationary = kernels.IsotropicStationary
+    if issubclass(cls, stationary) and cls.K_r2 is stationary.K_r2 and not hasattr(cls, "K_r"):
+        raise KernelNotComputableFromGram(kernel, "it states neither K_r2 nor K_r")
 
 
 def _require_full_active_dims(kernel: kernels.Kernel) -> None:

@@ -133,6 +133,8 @@ class GlobalInducingGP(Layer):
 
         :param covariance: K with or without samples.
         """
+        if self._prior_scale != 1.0:
+            raise ValueError("marginals: for output layers; use propagate for a hidden one")
         K = covariance.ii
         noisy, noise_tril = self._with_pseudo_noise(K)
         mean, explained = conditional(noisy, self._batched_v(K), covariance.it, self.gradient_dtype)

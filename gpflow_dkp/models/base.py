@@ -19,12 +19,12 @@ from .. import gram
 from ..gram import GramBlocks
 from ..layers import GlobalInducingGP, Layer, Marginals
 from ..layers.base import MIN_VARIANCE, check_choice, check_positive_integer
-from ..random import Seed, as_seed, normal, split
+from ..random import Seed, as_seed, fold_in, normal, split
 
 PREDICTION_SAMPLES = 100
 """Samples of the hidden layers in a prediction, as in the papers' tests."""
 
-PREDICTION_BATCH = 1000
+PREDICTION_BATCH = 500
 """Data points predicted at a time: 100 samples of 100 inducing points take 80 kB a point."""
 
 
@@ -143,8 +143,9 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: sum_n E_Q[log p(y_n | f_n)] of the rows given, E_Q[log P - log Q]."""
         X, Y = self._check_data(data)
-        marginals = self._marginals(X, num_samples or self.num_samples, as_seed(seed))
-        expected = self._likelihood_of_samples("variational_expectations", X, marginals, Y)
+        seed = as_seed(seed)
+        marginals = self._marginals(X, self._number_of_samples(num_samples), seed)
+        expected = self._of_likelihood("variational_expectations", X, marginals, seed, Y)
         return tf.reduce_mean(tf.reduce_sum(expected, -1)), tf.reduce_mean(marginals.log_ratio)
 
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
@@ -153,7 +154,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
 
     def prior_kl(self, *, num_samples: int | None = None, seed: Seed = None) -> tf.Tensor:
         """Monte Carlo estimate of KL(Q || P) of all layers []."""
-        num_samples = num_samples or self.num_samples
+        num_samples = self._number_of_samples(num_samples)
         log_ratio = self._marginals(self._Z[:1], num_samples, as_seed(seed)).log_ratio
         return -tf.reduce_mean(log_ratio)
 
@@ -216,8 +217,9 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         With a Gaussian likelihood the predictive density is exactly the equal mixture of these
         Gaussians; arguments as in `predict_f`.
         """
+        seed = as_seed(seed)
         marginals = self._predict_marginals(Xnew, num_samples, seed, batch_size)
-        return self._likelihood_of_samples("predict_mean_and_var", Xnew, marginals)
+        return self._of_likelihood("predict_mean_and_var", Xnew, marginals, seed)
 
     def predict_log_density(
         self,
@@ -233,8 +235,9 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         if full_cov or full_output_cov:
             raise NotImplementedError("predict_log_density: full covariances are not available")
         X, Y = self._check_data(data)
+        seed = as_seed(seed)
         marginals = self._predict_marginals(X, num_samples, seed, batch_size)
-        density = self._likelihood_of_samples("predict_log_density", X, marginals, Y)
+        density = self._of_likelihood("predict_log_density", X, marginals, seed, Y)
         log_samples = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_samples
 
@@ -259,7 +262,12 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
                 f"predict_quantiles: got likelihood {type(self.likelihood).__name__}, needs Gaussian, "
                 "whose mixture has quantiles; use predict_f_samples for others"
             )
-        probabilities = np.asarray(levels, dtype=float)
+        try:
+            probabilities = np.asarray(levels, dtype=float)
+        except ValueError as error:
+            raise ValueError(
+                f"levels: got {levels}, needs numbers strictly between 0 and 1"
+            ) from error
         if probabilities.ndim != 1 or not np.all((probabilities > 0) & (probabilities < 1)):
             raise ValueError(f"levels: got {levels}, needs numbers strictly between 0 and 1")
         mean, variance = self.predict_mixture(
@@ -294,7 +302,8 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
 
         :param Xnew: [N, D].
         """
-        Xnew = tf.cast(tf.convert_to_tensor(Xnew), gpflow.default_float())
+        check_positive_integer("num_samples", num_samples)
+        Xnew = self._check_inputs(Xnew)
         seeds = split(seed, len(self.hidden_layers) + 1)
         covariance = self._input_covariance(Xnew, Xnew[:1])
         for layer, kernel, layer_seed in zip(
@@ -371,7 +380,9 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         self, Xnew: InputData, num_samples: int, seed: Seed, batch_size: int | None
     ) -> Marginals:
         check_positive_integer("num_samples", num_samples)
-        X = tf.cast(tf.convert_to_tensor(Xnew), gpflow.default_float())
+        if batch_size is not None:
+            check_positive_integer("batch_size", batch_size)
+        X = self._check_inputs(Xnew)
         seed = as_seed(seed)
         num_data = X.shape[0]
         if batch_size is None or num_data is None or num_data <= batch_size:
@@ -388,10 +399,18 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         variance = tf.maximum(marginals.variance, MIN_VARIANCE[marginals.variance.dtype])
         return tf.broadcast_to(variance[..., None], tf.shape(marginals.mean))
 
-    def _likelihood_of_samples(
-        self, method: str, X: tf.Tensor, marginals: Marginals, Y: tf.Tensor | None = None
+    def _of_likelihood(
+        self,
+        method: str,
+        X: tf.Tensor,
+        marginals: Marginals,
+        seed: tf.Tensor,
+        Y: tf.Tensor | None = None,
     ) -> Any:
-        """A method of the likelihood on [S, N, P] moments: GPflow's multi-class ones are rank 2."""
+        """A method of the likelihood on [S, N, P] moments: GPflow's multi-class ones are rank 2.
+
+        GPflow's Monte Carlo likelihoods draw without a seed; their private methods take the draws.
+        """
         shape = tf.shape(marginals.mean)
         num_samples, num_data, num_outputs = shape[0], shape[1], shape[2]
         rows = [num_samples * num_data, num_outputs]
@@ -403,7 +422,12 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         ]
         if Y is not None:
             arguments.append(tf.tile(Y, [num_samples, 1]))
-        result = getattr(self.likelihood, method)(*arguments)
+        if isinstance(self.likelihood, gpflow.likelihoods.MonteCarloLikelihood):
+            draws = [self.likelihood.num_monte_carlo_points, *rows]
+            epsilon = normal(draws, fold_in(seed, 1), marginals.mean.dtype)
+            result = getattr(self.likelihood, f"_{method}")(*arguments, epsilon=epsilon)
+        else:
+            result = getattr(self.likelihood, method)(*arguments)
 
         def unflatten(value: tf.Tensor) -> tf.Tensor:
             return tf.reshape(value, tf.concat([[num_samples, num_data], tf.shape(value)[1:]], 0))
@@ -412,8 +436,15 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
             return tuple(unflatten(value) for value in result)
         return unflatten(result)
 
+    def _number_of_samples(self, num_samples: int | None) -> int:
+        """S of the objective: as given, or the model's."""
+        if num_samples is None:
+            return self.num_samples
+        check_positive_integer("num_samples", num_samples)
+        return num_samples
+
     def _check_data(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
-        """X [N, D] and Y as tensors in GPflow's default float."""
+        """X [N, D] and Y [N, P] as tensors that the kernels and the likelihood take."""
         X, Y = (tf.convert_to_tensor(part) for part in data)
         if (
             X.shape.rank != 2
@@ -421,13 +452,28 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
             or not X.shape[:1].is_compatible_with(Y.shape[:1])
         ):
             raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
+        likelihood = self.likelihood
+        softmax = isinstance(likelihood, gpflow.likelihoods.Softmax)
+        one_label = softmax or isinstance(likelihood, gpflow.likelihoods.MultiClass)
+        columns = likelihood.observation_dim or (1 if one_label else self.num_latent_gps)
+        if not Y.shape[1:].is_compatible_with([columns]):
+            raise ValueError(
+                f"data: got Y {Y.shape}, needs {columns} columns for {likelihood.name}"
+            )
+        # GPflow's Softmax indexes with the labels, its MultiClass compares them.
+        return self._check_inputs(X), tf.cast(Y, tf.int64 if softmax else gpflow.default_float())
+
+    def _check_inputs(self, X: InputData) -> tf.Tensor:
+        """X [N, D] as a tensor in GPflow's default float, with as many columns as the inducing points."""
+        X = tf.convert_to_tensor(X)
+        if X.shape.rank != 2:
+            raise ValueError(f"data: got X {X.shape}, needs X [N, D]")
         num_features = self._Z.shape[1]
         if not X.shape[1:].is_compatible_with([num_features]):
             raise ValueError(
                 f"data: got X {X.shape}, needs {num_features} columns as the inducing points have"
             )
-        dtype = gpflow.default_float()
-        return tf.cast(X, dtype), tf.cast(Y, dtype) if Y.dtype.is_floating else Y
+        return tf.cast(X, gpflow.default_float())
 
 
 def mixture_quantiles(mean: tf.Tensor, scale: tf.Tensor, levels: np.ndarray) -> tf.Tensor:

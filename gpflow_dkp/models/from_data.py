@@ -11,7 +11,6 @@ import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
-from gpflow.models.util import inducingpoint_wrapper
 from typing_extensions import Self
 
 from ..layers.base import check_positive_integer
@@ -51,16 +50,16 @@ class DeepModel(DeepKernelProcess):
         num_data, num_features = X.shape
         rng = np.random.default_rng(seed)
         subset = rng.permutation(num_data)[:num_inducing]
+        likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
         kernels = [SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))]
         kernels += [SquaredExponential() for _ in range(depth - 1)]
         model = cls(  # type: ignore[call-arg]  # the subclass's constructor
             kernels,
-            likelihood or gpflow.likelihoods.Gaussian(0.1),
+            likelihood,
             X[subset].copy(),
-            widths=[width or num_features] * (depth - 1),
+            widths=[num_features if width is None else width] * (depth - 1),
             seed=seed,
-            num_latent_gps=settings.pop("num_latent_gps", Y.shape[1]),
-            **settings,
+            **{"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings},
         )
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
             model.output_layer.v.assign(Y[subset])
@@ -73,6 +72,9 @@ def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     :raises ValueError: for other shapes, too few rows, or NaN or infinite values.
     """
     X, Y = np.asarray(X), np.asarray(Y)
+    for name, array in (("X", X), ("Y", Y)):
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"data: {name} is of type {array.dtype}, needs numbers")
     if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
         raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
     if len(X) < 2:
@@ -101,7 +103,10 @@ def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
 
 def num_inducing_of(inducing_variable: InducingVariables | tf.Tensor) -> int:
     """M of an array Z [M, D] or of GPflow inducing points."""
-    shape = inducingpoint_wrapper(inducing_variable).Z.shape
+    if isinstance(inducing_variable, InducingVariables):
+        shape = inducing_variable.Z.shape
+    else:
+        shape = tf.convert_to_tensor(inducing_variable).shape
     if shape.rank != 2 or shape[0] < 1:
         raise ValueError(f"inducing_variable: got shape {shape}, needs [M, D] with M at least 1")
     return int(shape[0])

@@ -44,14 +44,23 @@ class Checkpoints:
         return self._directory / "latest.json"
 
     def save(self, step: int, history: History) -> None:
-        """Write the state after `step` steps, then drop the previous one."""
+        """Write the state after `step` steps, then drop the previous one.
+
+        :raises CheckpointError: if it cannot be written.
+        """
         name = f"step-{step}"
-        history.save(self._directory / f"{name}.history.json")
-        tf.train.Checkpoint(**self._items).write(str(self._directory / name))
         index = {"name": name, "step": step, "settings": self._settings}
         partial = self._index.with_suffix(".partial")
-        partial.write_text(json.dumps(index))
-        partial.replace(self._index)
+        try:
+            history.save(self._directory / f"{name}.history.json")
+            tf.train.Checkpoint(**self._items).write(str(self._directory / name))
+            partial.write_text(json.dumps(index))
+            partial.replace(self._index)
+        except (OSError, tf.errors.OpError) as error:
+            raise CheckpointError(
+                f"checkpoint_dir: cannot write to {self._directory} ({error}); free space there or "
+                "choose another directory"
+            ) from error
         for path in self._directory.glob("step-*"):
             if path.name.split(".")[0] != name:
                 path.unlink(missing_ok=True)
@@ -66,7 +75,7 @@ class Checkpoints:
         start_anew = f"remove {self._directory} to start anew"
         try:
             index = json.loads(self._index.read_text())
-            settings, name, step = index["settings"], index["name"], int(index["step"])
+            settings, name, step = dict(index["settings"]), index["name"], int(index["step"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"checkpoint {self._index} cannot be read; {start_anew}"
@@ -88,6 +97,7 @@ class Checkpoints:
             status.assert_consumed()
         except (
             OSError,
+            LookupError,
             ValueError,
             TypeError,
             AssertionError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gpflow
 import tensorflow as tf
 
 from ..models import DeepKernelProcess
@@ -10,9 +11,10 @@ from ..random import split
 
 def describe_failure(model: DeepKernelProcess, X: tf.Tensor, seed: tf.Tensor) -> str:
     """One clause naming the first layer whose values or log-ratio are not finite at X [N, D]."""
-    for variable in model.trainable_variables:
-        if not bool(tf.reduce_all(tf.math.is_finite(variable))):
-            return f"parameter {variable.name} of shape {variable.shape} is not finite"
+    for name, parameter in gpflow.utilities.parameter_dict(model).items():
+        value = getattr(parameter, "unconstrained_variable", parameter)
+        if not bool(tf.reduce_all(tf.math.is_finite(value))):
+            return f"parameter {name.lstrip('.')} of shape {value.shape} is not finite"
     covariance = model._input_covariance(model.inducing_variable, X)
     seeds = split(seed, len(model.hidden_layers) + 1)
     for number, (layer, kernel) in enumerate(
@@ -27,7 +29,7 @@ def describe_failure(model: DeepKernelProcess, X: tf.Tensor, seed: tf.Tensor) ->
         if not _finite(log_ratio) or not _finite(sample.ii):
             return f"{where} gives values that are not finite"
         covariance = model._covariance(kernel, sample)
-    if not _finite(model.output_layer.marginals(covariance).mean):
+    if not all(_finite(part) for part in model.output_layer.marginals(covariance)):
         return "the output layer gives values that are not finite"
     return "every layer is finite, the likelihood or the gradient is not"
 

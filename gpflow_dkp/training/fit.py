@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
@@ -93,6 +94,10 @@ def fit(
         kl_annealing_steps=kl_annealing_steps,
         seed=seed,
     )
+    check_positive_integer("validation_steps", validation_steps)
+    if validation_data is not None:
+        validation_data = check_arrays(*validation_data)
+        model._check_data(validation_data)
     checkpoints = None
     if checkpoint_dir is not None:
         checkpoints = Checkpoints(
@@ -107,7 +112,9 @@ def fit(
             step, done = trainer.advance(step, size, history)
             bar.update(done)
             bar.set_postfix_str(f"ELBO/N {history.elbo[-1]:.4f}", refresh=False)
-            if validation_data is not None and step % validation_steps < done:
+            if validation_data is not None and (
+                step % validation_steps < done or step == num_steps
+            ):
                 density = trainer.mean_log_density(validation_data)
                 history.validation.append((step, density))
             for callback in callbacks:
@@ -192,15 +199,16 @@ class Trainer:
     def _recover(self, step: int, history: History) -> None:
         """Repeat a failed step with more jitter."""
         jitter = float(self.model.jitter)
+        start = jitter or gpflow.default_jitter()
         for factor in JITTER_FACTORS:
-            self.model.jitter.assign(jitter * factor)
+            self.model.jitter.assign(start * factor)
             done, elbos = self.steps(step, 1)
             self.model.jitter.assign(jitter)
             if done:
                 logger.warning(
                     "step %d: loss or gradient not finite; repeated with jitter %.1e",
                     step,
-                    jitter * factor,
+                    start * factor,
                 )
                 history.recoveries.append(step)
                 history.elbo += elbos

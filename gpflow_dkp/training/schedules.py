@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -21,7 +22,10 @@ def check_learning_rate(learning_rate: LearningRate) -> tuple[tuple[float, float
     """
     if isinstance(learning_rate, (int, float)):
         learning_rate = ((0.0, float(learning_rate)),)
-    schedule = tuple((float(start), float(rate)) for start, rate in learning_rate)
+    try:
+        schedule = tuple((float(start), float(rate)) for start, rate in learning_rate)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"learning_rate: got {learning_rate}, needs a rate or pairs") from error
     starts = [start for start, _ in schedule]
     rising = all(a < b for a, b in itertools.pairwise(starts))
     if not schedule or starts[0] != 0 or not rising or starts[-1] >= 1:
@@ -29,7 +33,7 @@ def check_learning_rate(learning_rate: LearningRate) -> tuple[tuple[float, float
             f"learning_rate: got {learning_rate}, needs a rate or pairs (fraction, rate) with "
             "fractions rising from 0 to below 1"
         )
-    if any(rate <= 0 for _, rate in schedule):
+    if any(not 0 < rate < math.inf for _, rate in schedule):
         raise ValueError(f"learning_rate: got {learning_rate}, needs positive rates")
     return schedule
 
@@ -60,8 +64,16 @@ def minibatch_rows(step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Ten
     position = tf.cast(step, tf.int64) * batch_size + tf.range(batch_size, dtype=tf.int64)
     epoch, item = position // num_data, position % num_data
     epoch = tf.cast(epoch, tf.int32)
-    seeds = tf.stack([tf.zeros_like(epoch) + seed[0], tf.zeros_like(epoch) + seed[1], epoch], 1)
+    # Neighbouring seeds of the shuffle give related permutations: each epoch's seed is hashed. A
+    # minibatch spans at most two epochs.
+    keys = tf.stack([_epoch_key(seed, epoch[0]), _epoch_key(seed, epoch[0] + 1)])
+    seeds = tf.gather(keys, epoch - epoch[0])
     # The wrapper, tf.random.experimental.index_shuffle, pads a seed for each index along the wrong axis.
     return tf.raw_ops.RandomIndexShuffle(
         index=item, seed=seeds, max_index=tf.constant(num_data - 1, tf.int64), rounds=4
     )
+
+
+def _epoch_key(seed: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+    folded = tf.random.fold_in(seed, epoch)
+    return tf.random.stateless_uniform([3], folded, minval=None, maxval=None, dtype=tf.int32)

@@ -1,0 +1,352 @@
+"""K(G) against GPflow's kernels on features with that Gram matrix."""
+
+import re
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from gpflow import kernels as k
+from gram_cases import (
+    BLOCKS,
+    KERNELS,
+    D,
+    LogisticDecay,
+    M,
+    N,
+    NarrowSquaredExponential,
+    QuadraticDecay,
+    S,
+    feature_blocks_of,
+    features,
+    gram_of,
+)
+
+from gpflow_dkp import gram
+from gpflow_dkp.gram import FeatureBlocks, GramBlocks, KernelNotComputableFromGram
+
+blocks = pytest.mark.parametrize("blocks", BLOCKS)
+samples = pytest.mark.parametrize("samples", [None, S])
+off_diagonal = ~np.eye(M, dtype=bool)
+
+
+def kernel_on_features(
+    kernel: k.Kernel, inducing: tf.Tensor, data: tf.Tensor
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """GPflow's ii, it and tt on features scaled by 1 / sqrt(D), a sample at a time."""
+    if inducing.shape.rank == 3:
+        parts = [kernel_on_features(kernel, *pair) for pair in zip(inducing, data, strict=True)]
+        return tuple(np.stack(part) for part in zip(*parts, strict=True))
+    inducing, data = inducing / np.sqrt(D), data / np.sqrt(D)
+    ii = kernel(inducing).numpy()
+    # GPflow computes the distance of a point to itself with rounding, K_diag without.
+    np.fill_diagonal(ii, kernel(inducing, full_cov=False))
+    return ii, kernel(inducing, data).numpy(), kernel(data, full_cov=False).numpy()
+
+
+def check_against_features(kernel: k.Kernel, blocks: str, samples: int | None) -> None:
+    inducing, data = features(samples)
+    actual = gram.covariance(kernel, BLOCKS[blocks](inducing, data))
+    ii, it, tt = kernel_on_features(kernel, inducing, data)
+    np.testing.assert_allclose(actual.ii, ii, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(actual.it, it, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(actual.tt, tt, rtol=0, atol=1e-10)
+
+
+@samples
+@blocks
+@pytest.mark.parametrize("name", KERNELS)
+def test_equals_the_kernel_on_features(name: str, blocks: str, samples: int | None) -> None:
+    check_against_features(KERNELS[name](), blocks, samples)
+
+
+@blocks
+@pytest.mark.parametrize("kernel_class", [QuadraticDecay, LogisticDecay])
+def test_isotropic_stationary_of_a_user_needs_no_registration(
+    kernel_class: type[k.Kernel], blocks: str
+) -> None:
+    check_against_features(kernel_class(variance=1.4, lengthscales=0.6), blocks, S)
+    check_against_features(kernel_class() + k.Linear(0.5), blocks, None)
+
+
+@blocks
+def test_subclass_that_changes_the_formula_is_not_taken_for_its_base_class(blocks: str) -> None:
+    check_against_features(NarrowSquaredExponential(variance=1.4, lengthscales=0.6), blocks, None)
+
+
+def test_subclass_that_changes_nothing_is_its_base_class() -> None:
+    class Renamed(k.Matern32):
+        pass
+
+    check_against_features(Renamed(variance=1.4), "GramBlocks", None)
+
+
+def test_registered_kernel() -> None:
+    class Squared(k.Kernel):
+        """k(x, x') = (x^T x')^2."""
+
+        def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+            return tf.square(tf.matmul(X, X if X2 is None else X2, transpose_b=True))
+
+        def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+            return tf.square(tf.reduce_sum(tf.square(X), -1))
+
+    with pytest.raises(KernelNotComputableFromGram, match="Squared"):
+        gram.check_computable_from_gram(Squared())
+
+    @gram.covariance.register(Squared)
+    def _(kernel: Squared, blocks: GramBlocks) -> GramBlocks:
+        return GramBlocks(blocks.ii**2, blocks.it**2, blocks.tt**2)
+
+    gram.check_computable_from_gram(Squared())
+    for name in BLOCKS:
+        check_against_features(Squared(), name, S)
+        check_against_features(Squared() * k.Matern32() + k.Linear(), name, None)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_arc_cosine_formula(order: int) -> None:
+    """[Cho & Saul 2009] equations 4 to 7, from G; order 1 is MATH.md 7's ReLU kernel."""
+    blocks = gram_of(*features(None))
+    bias = 1e-12
+    kernel = k.ArcCosine(order, variance=1.3, weight_variances=1.0, bias_variance=bias)
+    actual = gram.covariance(kernel, blocks)
+    norm_i, norm_t = np.sqrt(np.diag(blocks.ii)), np.sqrt(blocks.tt)
+    cosine = blocks.it.numpy() / np.outer(norm_i, norm_t)
+    t = np.arccos(cosine)
+    angular = {
+        0: np.pi - t,
+        1: np.sin(t) + (np.pi - t) * np.cos(t),
+        2: 3 * np.sin(t) * np.cos(t) + (np.pi - t) * (1 + 2 * np.cos(t) ** 2),
+    }[order]
+    expected = 1.3 / np.pi * np.outer(norm_i, norm_t) ** order * angular
+    np.testing.assert_allclose(actual.it, expected, rtol=0, atol=1e-10)
+    diagonal = 1.3 * blocks.tt.numpy() ** order * (3.0 if order == 2 else 1.0)
+    np.testing.assert_allclose(actual.tt, diagonal, rtol=0, atol=1e-10)
+
+
+def test_white_is_on_the_diagonals_only() -> None:
+    blocks = gram.covariance(k.White(0.3), gram_of(*features(S)))
+    expected = np.broadcast_to(0.3 * np.eye(M), (S, M, M))
+    np.testing.assert_allclose(blocks.ii, expected, rtol=1e-15, atol=0)
+    np.testing.assert_array_equal(blocks.it, np.zeros((S, M, N)))
+    np.testing.assert_allclose(blocks.tt, np.full((S, N), 0.3), rtol=1e-15)
+
+
+REFUSED = {
+    "Periodic": (lambda: k.Periodic(k.SquaredExponential()), "Periodic"),
+    "Cosine": (lambda: k.Cosine(), "Cosine"),
+    "ChangePoints": (lambda: k.ChangePoints([k.Matern12(), k.Matern32()], [0.0]), "ChangePoints"),
+    "Coregion": (lambda: k.Coregion(2, 1), "Coregion"),
+    "ARD": (lambda: k.SquaredExponential(lengthscales=[1.0, 2.0]), "SquaredExponential"),
+    "ARD Matern": (lambda: k.Matern52(lengthscales=[1.0, 2.0]), "Matern52"),
+    "ARD of one dimension": (lambda: k.Matern52(lengthscales=[1.0]), "Matern52"),
+    "ARD Linear": (lambda: k.Linear(variance=[1.0, 2.0]), "Linear"),
+    "ARD Polynomial": (lambda: k.Polynomial(2, variance=[1.0, 2.0]), "Polynomial"),
+    "ARD ArcCosine": (lambda: k.ArcCosine(1, weight_variances=[1.0, 2.0]), "ArcCosine"),
+    "active_dims": (lambda: k.Matern52(active_dims=[0]), "Matern52"),
+    "active_dims slice": (lambda: k.Linear(active_dims=slice(0, 2)), "Linear"),
+}
+
+
+@pytest.mark.parametrize("wrapping", ["alone", "sum", "product", "sum in product"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_kernel_that_no_gram_matrix_gives_is_refused(name: str, wrapping: str) -> None:
+    make, kernel_name = REFUSED[name]
+    kernel = {
+        "alone": lambda: make(),
+        "sum": lambda: k.Matern32() + make(),
+        "product": lambda: k.Matern32() * make(),
+        "sum in product": lambda: k.Constant() * (k.Matern32() + make()),
+    }[wrapping]()
+    pattern = re.compile(f"kernel {kernel_name} .* cannot act on a Gram matrix")
+    with pytest.raises(KernelNotComputableFromGram, match=pattern) as error:
+        gram.check_computable_from_gram(kernel)
+    assert isinstance(error.value, ValueError)
+    assert "\n" not in str(error.value)
+    with pytest.raises(KernelNotComputableFromGram, match=pattern):
+        gram.covariance(kernel, gram_of(*features(S)))
+
+
+@pytest.mark.parametrize("base", [k.IsotropicStationary, k.Matern32, k.Linear])
+def test_subclass_that_states_its_formula_on_inputs_only_is_refused(base: type[k.Kernel]) -> None:
+    class OnInputsOnly(base):  # type: ignore[valid-type, misc]
+        def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+            return tf.zeros([tf.shape(X)[0], tf.shape(X if X2 is None else X2)[0]], X.dtype)
+
+    with pytest.raises(KernelNotComputableFromGram, match="OnInputsOnly"):
+        gram.check_computable_from_gram(OnInputsOnly())
+
+
+def test_refusal_says_which_values_were_got_and_what_is_allowed() -> None:
+    with pytest.raises(KernelNotComputableFromGram, match=r"lengthscales.*\(2,\).*scalar"):
+        gram.check_computable_from_gram(k.SquaredExponential(lengthscales=[1.0, 2.0]))
+    with pytest.raises(KernelNotComputableFromGram, match=r"active_dims=\[0"):
+        gram.check_computable_from_gram(k.SquaredExponential(active_dims=[0]))
+
+
+def loss_of(
+    kernel: k.Kernel, blocks: str, inducing: tf.Tensor, data: tf.Tensor, seed: int = 3
+) -> tf.Tensor:
+    """A random linear function of all entries of K."""
+    rng = np.random.default_rng(seed)
+    result = gram.covariance(kernel, BLOCKS[blocks](inducing, data))
+    return tf.add_n(
+        [
+            tf.reduce_sum(rng.normal(size=block.shape) * block)
+            for block in (result.ii, result.it, result.tt)
+        ]
+    )
+
+
+@blocks
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_are_those_of_finite_differences(name: str, blocks: str) -> None:
+    kernel = KERNELS[name]()
+    inducing, data = features(None)
+    variables = [inducing, data, *kernel.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(variables)
+        loss = loss_of(kernel, blocks, inducing, data)
+    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+    rng = np.random.default_rng(5)
+    directions = [rng.normal(size=variable.shape) for variable in variables]
+    analytic = sum(
+        float(tf.reduce_sum(direction * gradient))
+        for direction, gradient in zip(directions, gradients, strict=True)
+    )
+
+    start = [variable.numpy() for variable in kernel.trainable_variables]
+
+    def moved(shift: float) -> float:
+        for variable, value, direction in zip(
+            kernel.trainable_variables, start, directions[2:], strict=True
+        ):
+            variable.assign(value + shift * direction)
+        return float(
+            loss_of(kernel, blocks, inducing + shift * directions[0], data + shift * directions[1])
+        )
+
+    step = 1e-5
+    numerical = (moved(step) - moved(-step)) / (2 * step)
+    assert analytic == pytest.approx(numerical, rel=1e-6, abs=1e-7)
+
+
+@samples
+@blocks
+@pytest.mark.parametrize("name", KERNELS)
+def test_coinciding_points_have_finite_values_and_gradients(
+    name: str, blocks: str, samples: int | None
+) -> None:
+    """R = 0 and cos = 1, where the square root and the arc cosine have infinite gradients."""
+    kernel = KERNELS[name]()
+    inducing, data = features(samples)
+    inducing = tf.concat([inducing[..., :2, :], inducing[..., :2, :]], -2)
+    data = tf.concat([inducing, -inducing[..., :1, :], 2.0 * inducing[..., :1, :]], -2)
+    with tf.GradientTape() as tape:
+        tape.watch([inducing, data])
+        loss = loss_of(kernel, blocks, inducing, data)
+    gradients = tape.gradient(
+        loss, [inducing, data, *kernel.trainable_variables], unconnected_gradients="zero"
+    )
+    assert np.isfinite(loss)
+    assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
+
+
+# White noise of two equal points is independent.
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"White", "Sum", "Product of Sums"}))
+def test_coinciding_points_have_the_diagonals_value(name: str) -> None:
+    inducing, _ = features(None)
+    same = gram.covariance(KERNELS[name](), feature_blocks_of(inducing, inducing))
+    # 1e-8 is the square root of rounding: the distance of equal points by three inner products.
+    np.testing.assert_allclose(np.diag(same.it), same.tt, rtol=0, atol=2e-7)
+    np.testing.assert_allclose(same.ii_diag, same.tt, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_rotation_of_the_features_changes_nothing(name: str) -> None:
+    kernel = KERNELS[name]()
+    inducing, data = features(S)
+    rotation, _ = np.linalg.qr(np.random.default_rng(9).normal(size=(D, D)))
+    plain = gram.covariance(kernel, feature_blocks_of(inducing, data))
+    rotated = gram.covariance(kernel, feature_blocks_of(inducing @ rotation, data @ rotation))
+    off = np.broadcast_to(off_diagonal, plain.ii.shape)
+    np.testing.assert_allclose(rotated.ii.numpy()[off], plain.ii.numpy()[off], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(rotated.ii_diag, plain.ii_diag, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(rotated.it, plain.it, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(rotated.tt, plain.tt, rtol=0, atol=1e-12)
+
+
+@blocks
+@pytest.mark.parametrize("name", KERNELS)
+def test_covariance_of_single_precision_data_blocks(name: str, blocks: str) -> None:
+    kernel = KERNELS[name]()
+    inducing, data = features(S)
+    full = gram.covariance(kernel, BLOCKS[blocks](inducing, data))
+    if blocks == "GramBlocks":
+        mixed = gram_of(inducing, data).with_data_dtype(tf.float32)
+    else:
+        double = feature_blocks_of(inducing, data)
+        mixed = FeatureBlocks(double.inducing, tf.cast(double.data, tf.float32))
+    low = gram.covariance(kernel, mixed)
+    assert (low.ii.dtype, low.it.dtype, low.tt.dtype) == (tf.float64, tf.float32, tf.float32)
+    np.testing.assert_array_equal(low.ii, full.ii)
+    scale = float(np.max(np.abs(full.tt)))
+    np.testing.assert_allclose(low.it, full.it, rtol=0, atol=3e-6 * scale)
+    np.testing.assert_allclose(low.tt, full.tt, rtol=2e-6)
+
+
+def test_compiled_with_unknown_sizes() -> None:
+    inducing, data = features(S)
+    kernel = KERNELS["Sum of Products"]()
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, M, D], tf.float64),
+            tf.TensorSpec([None, None, D], tf.float64),
+        ]
+    )
+    def compiled(inducing: tf.Tensor, data: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        result = gram.covariance(kernel, gram_of(inducing, data))
+        return result.ii, result.it, result.tt
+
+    eager = gram.covariance(kernel, gram_of(inducing, data))
+    for actual, expected in zip(
+        compiled(inducing, data), (eager.ii, eager.it, eager.tt), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
+
+
+INPUT_KERNELS = {
+    "ARD": lambda: k.SquaredExponential(lengthscales=[0.5, 1.0, 2.0]),
+    "active_dims": lambda: k.Matern32(active_dims=[1]) + k.Linear(active_dims=[0, 2]),
+    "Periodic": lambda: k.Periodic(k.SquaredExponential()),
+    "ChangePoints": lambda: k.ChangePoints(
+        [k.Matern12(active_dims=[0]), k.Matern32(active_dims=[0])], [0.0]
+    ),
+    "White": lambda: k.White(0.2) + k.SquaredExponential(),
+}
+
+
+@pytest.mark.parametrize("name", INPUT_KERNELS)
+@pytest.mark.parametrize("wrapping", [lambda Z: Z, gpflow.inducing_variables.InducingPoints])
+def test_from_inputs_is_gpflows_covariances(name: str, wrapping) -> None:  # type: ignore[no-untyped-def]
+    kernel = INPUT_KERNELS[name]()
+    dims = 1 if name == "ChangePoints" else D
+    Z, X = (part.numpy()[:, :dims] for part in features(None))
+    actual = gram.from_inputs(kernel, wrapping(Z), X)
+    inducing = gpflow.inducing_variables.InducingPoints(Z)
+    np.testing.assert_array_equal(actual.ii, gpflow.covariances.Kuu(inducing, kernel))
+    np.testing.assert_array_equal(actual.it, gpflow.covariances.Kuf(inducing, kernel, X))
+    np.testing.assert_array_equal(actual.tt, kernel(X, full_cov=False))
+    assert (actual.ii.shape, actual.it.shape, actual.tt.shape) == ((M, M), (M, N), (N,))
+
+
+def test_from_inputs_and_covariance_agree() -> None:
+    """K on inputs is K of the inputs' Gram matrix."""
+    inducing, data = features(None)
+    kernel = KERNELS["Matern52"]()
+    scale = np.sqrt(D)
+    on_inputs = gram.from_inputs(kernel, inducing / scale, data / scale)
+    on_gram = gram.covariance(kernel, gram_of(inducing, data))
+    np.testing.assert_allclose(on_inputs.it, on_gram.it, rtol=0, atol=1e-12)

@@ -1,0 +1,189 @@
+"""What the models refuse, and that one clear line says so."""
+
+import gpflow
+import numpy as np
+import pytest
+from gpflow import kernels as k
+from model_cases import make_model, regression_data
+
+from gpflow_dkp.gram import KernelNotComputableFromGram
+from gpflow_dkp.models import DGP, DWP
+
+X, Y = regression_data()
+models = pytest.mark.parametrize("model", [DWP, DGP])
+
+
+def build(model: type, kernels: list[k.Kernel] | None = None, **settings):  # type: ignore[no-untyped-def]
+    settings.setdefault("widths", [2])
+    Z = settings.pop("Z", X[:4])
+    kernels = [k.Matern32(), k.Matern32()] if kernels is None else kernels
+    return model(kernels, gpflow.likelihoods.Gaussian(), Z, **settings)
+
+
+def check_refused(function, pattern: str, error: type[Exception] = ValueError) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=pattern) as raised:
+        function()
+    assert "\n" not in str(raised.value)
+
+
+@models
+@pytest.mark.parametrize("widths", [[], [2, 3], [2, 3, 4]])
+def test_number_of_widths(model: type, widths: list[int]) -> None:
+    check_refused(
+        lambda: build(model, widths=widths),
+        f"got 2 kernels and {len(widths)} widths, needs one kernel more than widths",
+    )
+
+
+@models
+@pytest.mark.parametrize("width", [0, -1, 2.5, "two", None])
+def test_bad_width(model: type, width: object) -> None:
+    check_refused(lambda: build(model, widths=[width]), "width.*: got .*, needs an integer")
+
+
+@models
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        (lambda: k.SquaredExponential(lengthscales=[1.0, 2.0]), "SquaredExponential"),
+        (lambda: k.Matern32() + k.Periodic(k.SquaredExponential()), "Periodic"),
+        (lambda: k.Linear(active_dims=[0]), "Linear"),
+        (lambda: k.Cosine(), "Cosine"),
+    ],
+)
+def test_hidden_kernel_that_no_gram_matrix_gives(model: type, kernel, name: str) -> None:  # type: ignore[no-untyped-def]
+    check_refused(
+        lambda: build(model, [k.Matern32(), kernel()]),
+        f"kernel {name} .*cannot act on a Gram matrix",
+        KernelNotComputableFromGram,
+    )
+    assert len(build(model, [kernel(), k.Matern32()]).kernels) == 2
+
+
+@pytest.mark.parametrize("posterior", ["wishart", "AB-GW", "", None])
+def test_unknown_posterior(posterior: object) -> None:
+    check_refused(
+        lambda: build(DWP, posterior=posterior), "posterior: got .* one of gw, a-gw, ab-gw"
+    )
+
+
+@models
+def test_unknown_choices(model: type) -> None:
+    check_refused(lambda: build(model, log_ratio="both"), "log_ratio: got 'both', choose one of")
+    check_refused(lambda: build(model, precision="half"), "precision: got 'half', choose one of")
+    built = build(model)
+    with pytest.raises(ValueError, match="precision: got 'half'"):
+        built.precision = "half"
+    assert built.precision == "full"
+
+
+@models
+@pytest.mark.parametrize("name", ["num_latent_gps", "num_samples"])
+@pytest.mark.parametrize("value", [0, -3, 1.5, True])
+def test_counts(model: type, name: str, value: object) -> None:
+    check_refused(lambda: build(model, **{name: value}), f"{name}: got {value}, needs an integer")
+
+
+@models
+def test_unknown_argument(model: type) -> None:
+    with pytest.raises(TypeError, match="num_lattent_gps"):
+        build(model, num_lattent_gps=1)
+
+
+@models
+@pytest.mark.parametrize("shape", [(4,), (4, 2, 1), (0, 2)])
+def test_inducing_points_of_a_wrong_shape(model: type, shape: tuple[int, ...]) -> None:
+    check_refused(lambda: build(model, Z=np.zeros(shape)), "inducing_variable: got shape")
+
+
+@models
+@pytest.mark.parametrize("columns", [1, 3])
+def test_inducing_points_of_a_wrong_width(model: type, columns: int) -> None:
+    built = build(model, Z=np.zeros((4, columns)))
+    pattern = f"X \\(12, 2\\), needs {columns} columns as the inducing points have"
+    check_refused(lambda: built.elbo((X, Y)), pattern)
+    check_refused(lambda: built.predict_log_density((X, Y)), pattern)
+
+
+@models
+@pytest.mark.parametrize(
+    "method", ["predict_f", "predict_y", "predict_f_samples", "predict_mixture"]
+)
+def test_predictions_at_points_of_a_wrong_width(model: type, method: str) -> None:
+    check_refused(
+        lambda: getattr(build(model), method)(np.zeros((3, 5)), num_samples=2),
+        r"\(3, 5\).* 2 columns",
+    )
+
+
+@models
+@pytest.mark.parametrize("points", [np.zeros(2), np.zeros((2, 3, 2))])
+def test_predictions_at_points_of_a_wrong_rank(model: type, points: np.ndarray) -> None:
+    check_refused(lambda: build(model).predict_f(points, num_samples=2), r"\[N, D\]")
+
+
+@models
+def test_prior_samples_at_points_of_a_wrong_width(model: type) -> None:
+    check_refused(lambda: build(model).sample_prior(np.zeros((3, 5))), r"\(3, 5\).* 2 columns")
+
+
+@models
+@pytest.mark.parametrize(
+    ("X", "Y"),
+    [(X, Y[:5]), (X, Y[:, 0]), (X[:, 0], Y), (X[None], Y)],
+)
+def test_data_of_a_wrong_shape(model: type, X: np.ndarray, Y: np.ndarray) -> None:
+    check_refused(lambda: build(model).elbo((X, Y)), r"data: got X .* needs X \[N, D\]")
+
+
+@models
+def test_more_columns_of_y_than_outputs(model: type) -> None:
+    check_refused(lambda: build(model).elbo((X, np.hstack([Y, Y]))), r"Y .*\(12, 2\)")
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5])
+def test_bad_number_of_samples(number: object) -> None:
+    model = make_model("DWP", 2)
+    check_refused(lambda: model.predict_f(X, num_samples=number), "num_samples: got")
+    check_refused(lambda: model.predict_f_samples(X, number), "num_samples: got")
+    check_refused(lambda: model.elbo((X, Y), num_samples=number), "num_samples: got")
+    check_refused(lambda: model.prior_kl(num_samples=number), "num_samples: got")
+    check_refused(lambda: model.sample_prior(X, number), "num_samples: got")
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5])
+def test_bad_batch_size(batch_size: object) -> None:
+    model = make_model("DWP", 2)
+    check_refused(lambda: model.predict_f(X, batch_size=batch_size), "batch_size: got")
+
+
+@models
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_from_data_with_values_that_are_not_finite(model: type, bad: float) -> None:
+    X_bad, Y_bad = X.copy(), Y.copy()
+    X_bad[3, 1], Y_bad[5, 0] = bad, bad
+    check_refused(lambda: model.from_data(X_bad, Y), r"X\[3, 1\] is .*inf|X\[3, 1\] is nan")
+    check_refused(lambda: model.from_data(X, Y_bad), r"Y\[5, 0\] is .*(inf|nan), needs finite")
+
+
+@models
+def test_from_data_with_bad_arguments(model: type) -> None:
+    check_refused(lambda: model.from_data(X, Y[:5]), r"got X \(12, 2\) and Y \(5, 1\)")
+    check_refused(lambda: model.from_data(X[:, 0], Y), r"needs X \[N, D\]")
+    check_refused(lambda: model.from_data(X[:1], Y[:1]), "got 1 rows, needs at least 2")
+    check_refused(lambda: model.from_data(X[:, :0], Y), "got")
+    check_refused(lambda: model.from_data(X, Y, depth=0), "depth: got 0")
+    check_refused(lambda: model.from_data(X, Y, num_inducing=0), "num_inducing: got 0")
+
+
+@models
+@pytest.mark.parametrize("width", [0, -2])
+def test_from_data_with_a_bad_width(model: type, width: int) -> None:
+    check_refused(lambda: model.from_data(X, Y, num_inducing=3, width=width), f"got {width}")
+
+
+@models
+def test_from_data_of_text(model: type) -> None:
+    text = X.astype(object)
+    text[2, 0] = "many"
+    check_refused(lambda: model.from_data(text, Y), "data: X")

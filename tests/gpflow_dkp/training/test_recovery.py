@@ -1,0 +1,188 @@
+"""Failed factorisations and losses that are not finite."""
+
+import logging
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+from fit_cases import toy_data, toy_model
+from gpflow.kernels import SquaredExponential
+
+from gpflow_dkp.models import DWP, DeepKernelProcess
+from gpflow_dkp.random import fold_in
+from gpflow_dkp.training import TrainingFailed, fit
+
+DATA = toy_data()
+
+
+class Deficient(SquaredExponential):
+    """A squared exponential less 5e-6 on the diagonal: indefinite where two points coincide."""
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:
+        K = super().K(X, X2)
+        return K if X2 is not None else K - 5e-6 * tf.eye(tf.shape(X)[0], dtype=K.dtype)
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:
+        return super().K_diag(X) - 5e-6
+
+
+def indefinite_model(jitter: float = 1e-6) -> DeepKernelProcess:
+    """Two inducing points in one place: no Cholesky with a jitter of 1e-6, one with 1e-5."""
+    Z = np.array([[-1.0], [-1.0], [0.5], [1.5]])
+    kernels = [Deficient(), SquaredExponential()]
+    likelihood = gpflow.likelihoods.Gaussian(0.5)
+    model = DWP(kernels, likelihood, Z, widths=[2], num_samples=3, jitter=jitter)
+    gpflow.set_trainable(model.inducing_variable, False)
+    return model
+
+
+def test_failed_step_is_repeated_with_more_jitter(caplog: pytest.LogCaptureFixture) -> None:
+    model = indefinite_model()
+    with caplog.at_level(logging.WARNING, logger="gpflow_dkp"):
+        history = fit(model, DATA, num_steps=3, progress=False)
+    assert history.num_steps == 3
+    assert history.recoveries == [0, 1, 2]
+    assert history.num_recoveries == 3
+    assert len(caplog.records) == 3
+    for step, record in enumerate(caplog.records):
+        assert record.getMessage() == (
+            f"step {step}: loss or gradient not finite; repeated with jitter 1.0e-05"
+        )
+    assert np.all(np.isfinite(history.elbo))
+    assert all(np.all(np.isfinite(variable)) for variable in model.variables)
+    assert float(model.jitter) == 1e-6
+
+
+def test_jitter_rises_further_where_ten_times_is_not_enough(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="gpflow_dkp"):
+        history = fit(indefinite_model(1e-8), DATA, num_steps=1, progress=False)
+    assert history.recoveries == [0]
+    assert "repeated with jitter 1.0e-05" in caplog.text
+
+
+def test_no_jitter_that_is_tried_is_enough() -> None:
+    model = indefinite_model(1e-9)
+    with pytest.raises(TrainingFailed, match=r"jitter up to 1\.0e-06: hidden layer 1 of 1"):
+        fit(model, DATA, num_steps=1, progress=False)
+    assert float(model.jitter) == 1e-9
+
+
+def test_recovered_step_is_the_step_with_that_jitter() -> None:
+    """The same rows, the same random numbers, ten times the jitter: nothing else differs."""
+    failing, with_more = indefinite_model(), indefinite_model(1e-5)
+    history = fit(failing, DATA, num_steps=2, batch_size=7, progress=False)
+    reference = fit(with_more, DATA, num_steps=2, batch_size=7, progress=False)
+    assert (history.recoveries, reference.recoveries) == ([0, 1], [])
+    np.testing.assert_allclose(history.elbo, reference.elbo, rtol=1e-12)
+    for ours, theirs in zip(
+        failing.trainable_variables, with_more.trainable_variables, strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_failed_step_leaves_no_trace_in_the_optimiser() -> None:
+    """A failure in the middle of a call: the steps around it are applied once each."""
+    model = toy_model("DWP", 1)
+    broken = {"step": 20}
+    original = model.elbo_terms
+
+    def breaking(batch, *, num_samples=None, seed=None):  # type: ignore[no-untyped-def]
+        expected, log_ratio = original(batch, num_samples=num_samples, seed=seed)
+        # At the base jitter the bound is NaN in one step, known by its seed.
+        this_step = tf.reduce_all(tf.equal(seed, broken["seed"]))
+        fails = tf.logical_and(this_step, model.jitter < 5e-6)
+        return tf.where(fails, tf.constant(np.nan, expected.dtype), expected), log_ratio
+
+    broken["seed"] = fold_in(0, broken["step"])
+    model.elbo_terms = breaking
+    history = fit(model, DATA, num_steps=40, progress=False)
+    assert history.recoveries == [20]
+    assert history.num_steps == 40
+    plain = toy_model("DWP", 1)
+    reference = fit(plain, DATA, num_steps=40, progress=False)
+    np.testing.assert_array_equal(history.elbo[:20], reference.elbo[:20])
+    # Ten times the jitter in one step of forty: nothing but rounding's neighbourhood changes.
+    np.testing.assert_allclose(history.elbo[20:], reference.elbo[20:], rtol=1e-4)
+
+
+def test_recovery_with_no_jitter_at_all() -> None:
+    """Ten times no jitter is none: a model without jitter needs an amount to start from."""
+    model = indefinite_model(0.0)
+    history = fit(model, DATA, num_steps=1, progress=False)
+    assert history.recoveries == [0]
+
+
+def check_fails_naming(model: DeepKernelProcess, pattern: str) -> str:
+    with pytest.raises(TrainingFailed, match=pattern) as raised:
+        fit(model, DATA, num_steps=2, progress=False)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert message.startswith("step 0: the loss or its gradient is not finite with jitter up to")
+    assert isinstance(raised.value, ValueError)
+    return message
+
+
+NAN = {"NaN": np.nan, "infinity": np.inf}
+
+
+@pytest.mark.parametrize(("number", "value"), [(0, "NaN"), (1, "infinity")])
+def test_parameter_of_a_hidden_layer(number: int, value: str) -> None:
+    model = toy_model("DWP", number + 2)
+    mu = model.hidden_layers[number].mu.unconstrained_variable
+    mu.assign(tf.fill(mu.shape, tf.constant(NAN[value], tf.float64)))
+    check_fails_naming(model, rf"hidden_?\s?layers?.?.?{number}.*mu|hidden layer {number + 1}")
+
+
+def test_parameter_of_the_output_layer() -> None:
+    model = toy_model("DWP", 2)
+    v = model.output_layer.v.unconstrained_variable
+    v.assign(tf.fill(v.shape, tf.constant(np.nan, tf.float64)))
+    check_fails_naming(model, "output.layer")
+
+
+def test_parameter_of_a_kernel() -> None:
+    model = toy_model("DWP", 2)
+    model.kernels[1].lengthscales.unconstrained_variable.assign(np.nan)
+    check_fails_naming(model, "kernel")
+
+
+def test_parameter_of_the_likelihood() -> None:
+    model = toy_model("DWP", 2)
+    model.likelihood.variance.unconstrained_variable.assign(np.nan)
+    check_fails_naming(model, "likelihood")
+
+
+def test_covariance_that_is_not_finite() -> None:
+    """Finite parameters, whose squared distances are not."""
+    model = toy_model("DWP", 2)
+    model.inducing_variable.Z.assign(1e200 * np.array([[1.0], [2.0], [3.0], [4.0]]))
+    check_fails_naming(model, "hidden layer 1 of 1")
+
+
+def test_layer_that_overflows() -> None:
+    model = toy_model("DWP", 3)
+    model.hidden_layers[1].V.assign(np.full(model.hidden_layers[1].V.shape, 1e200))
+    check_fails_naming(model, "hidden layer 2 of 2")
+
+
+def test_output_layer_that_overflows() -> None:
+    model = toy_model("DWP", 2)
+    tril = model.output_layer.precision_tril.unconstrained_variable
+    tril.assign(tf.fill(tril.shape, tf.constant(800.0, tf.float64)))
+    check_fails_naming(model, "output layer")
+
+
+def test_failure_in_the_middle_names_the_step() -> None:
+    built = toy_model("DGP", 2)
+    v = built.output_layer.v.unconstrained_variable
+
+    def break_it(step: int) -> None:
+        if step == 50:
+            v.assign(tf.fill(v.shape, tf.constant(np.inf, tf.float64)))
+
+    with pytest.raises(TrainingFailed, match=r"^step 50: "):
+        fit(built, DATA, num_steps=100, callbacks=[break_it], progress=False)
+    assert float(built.jitter) == pytest.approx(1e-6)

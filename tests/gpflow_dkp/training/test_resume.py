@@ -1,0 +1,285 @@
+"""A run that stops anywhere and is started again ends with the numbers of an unbroken one."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fit_cases import numbers, toy_data, toy_model
+
+from gpflow_dkp.models import DeepKernelProcess
+from gpflow_dkp.training import CheckpointError, History, fit
+
+DATA = toy_data()
+
+
+class Stop(Exception):  # noqa: N818
+    """Stands for a kill."""
+
+
+def stop_at(last: int):  # type: ignore[no-untyped-def]
+    def callback(step: int) -> None:
+        if step >= last:
+            raise Stop
+
+    return callback
+
+
+def run(
+    directory: Path | None, *, stop: int | None = None, depth: int = 1, **settings: Any
+) -> tuple[DeepKernelProcess, History]:
+    model = toy_model("DWP", depth)
+    arguments = {
+        "num_steps": 170,
+        "batch_size": 7,
+        "kl_annealing_steps": 100,
+        "seed": 3,
+        "validation_data": toy_data(5),
+        "validation_steps": 50,
+        **settings,
+    }
+    history = fit(
+        model,
+        DATA,
+        checkpoint_dir=directory,
+        checkpoint_seconds=0.0,
+        callbacks=[] if stop is None else [stop_at(stop)],
+        progress=False,
+        **arguments,
+    )
+    return model, history
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a run of 60 steps, to be copied."""
+    directory = tmp_path_factory.mktemp("finished")
+    run(directory, num_steps=60)
+    return directory
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "copied")
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_stopped_twice_and_started_again(tmp_path: Path, depth: int) -> None:
+    unbroken = numbers(*run(None, depth=depth))
+    for stop in (100, 150):
+        with pytest.raises(Stop):
+            run(tmp_path / "run", stop=stop, depth=depth)
+    resumed = numbers(*run(tmp_path / "run", depth=depth))
+    assert resumed == unbroken
+
+
+def test_run_that_is_done_is_not_run_again(tmp_path: Path) -> None:
+    model, history = run(tmp_path)
+    again, again_history = run(tmp_path, stop=0)
+    assert numbers(again, again_history) == numbers(model, history)
+    assert again_history == history
+    assert float(again.kl_weight) == 1.0
+
+
+def test_stop_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        run(tmp_path / "run", stop=50)
+    assert numbers(*run(tmp_path / "run")) == numbers(*run(None))
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
+    run(tmp_path)
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"latest", "step-170"}
+
+
+def test_kill_while_a_checkpoint_is_written_leaves_the_previous_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between each of the three files and the move of the index."""
+    unbroken = numbers(*run(None))
+    for i, name in enumerate(["write", "write_text", "replace"]):
+        directory = tmp_path / str(i)
+        with pytest.raises(Stop):
+            run(directory, stop=100)
+        with monkeypatch.context() as patch:
+            _stop_at_call_of(patch, name)
+            with pytest.raises(Stop):
+                run(directory)
+        assert numbers(*run(directory)) == unbroken
+
+
+def _stop_at_call_of(patch: pytest.MonkeyPatch, name: str) -> None:
+    import tensorflow as tf
+
+    owner: Any = tf.train.Checkpoint if name == "write" else Path
+    original = getattr(owner, name)
+
+    def stopping(self: Any, *arguments: Any, **settings: Any) -> Any:
+        if name == "write_text":
+            original(self, arguments[0][: len(arguments[0]) // 2])
+        elif name == "write":
+            original(self, *arguments, **settings)
+        raise Stop
+
+    patch.setattr(owner, name, stopping)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"num_steps": 70}, "num_steps"),
+        ({"batch_size": 8}, "batch_size"),
+        ({"kl_annealing_steps": 10}, "kl_annealing_steps"),
+        ({"learning_rate": 0.5}, "learning_rate"),
+        ({"seed": 4}, "seed"),
+        ({"depth": 2}, "variables"),
+    ],
+)
+def test_checkpoint_of_other_settings(copied: Path, settings: dict, named: str) -> None:
+    pattern = f"is of another run: its {named} is"
+    with pytest.raises(CheckpointError, match=pattern) as raised:
+        run(copied, **{"num_steps": 60, **settings})
+    assert "\n" not in str(raised.value)
+    assert str(copied) in str(raised.value)
+    assert isinstance(raised.value, ValueError)
+
+
+OTHER_DATA = {
+    "another column": lambda X, Y: (X, Y + 1e-3 * X),
+    "inputs in another order": lambda X, Y: (X[::-1].copy(), Y),
+    "rows in another order": lambda X, Y: (X[::-1].copy(), Y[::-1].copy()),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_DATA)
+def test_checkpoint_of_other_data(copied: Path, name: str) -> None:
+    """Rows in another order are other minibatches, or other data altogether."""
+    settings = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 100, "seed": 3}
+    with pytest.raises(CheckpointError, match="another run: its data"):
+        fit(
+            toy_model(),
+            OTHER_DATA[name](*DATA),
+            checkpoint_dir=copied,
+            progress=False,
+            **settings,
+        )
+
+
+@pytest.mark.parametrize("settings", [{"num_samples": 9}, {"jitter": 1e-3}, {"precision": "mixed"}])
+def test_checkpoint_of_a_model_with_other_settings(copied: Path, settings: dict) -> None:
+    """They change the numbers of every further step as the settings of `fit` do."""
+    arguments = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 100, "seed": 3}
+    with pytest.raises(CheckpointError, match="is of another run"):
+        fit(toy_model(**settings), DATA, checkpoint_dir=copied, progress=False, **arguments)
+
+
+def damage(directory: Path, name: str) -> None:
+    """Harm one of the files in one way."""
+    index = directory / "latest.json"
+    if name == "no json":
+        index.write_text("{")
+    elif name == "empty index":
+        index.write_text("")
+    elif name == "list":
+        index.write_text("[]")
+    elif name == "no name":
+        index.write_text(json.dumps({"step": 60}))
+    elif name == "settings of another kind":
+        content = json.loads(index.read_text())
+        index.write_text(json.dumps({**content, "settings": [1]}))
+    elif name == "step of another kind":
+        content = json.loads(index.read_text())
+        index.write_text(json.dumps({**content, "step": "many"}))
+    elif name == "binary index":
+        index.write_bytes(b"\xff\xfe\x00")
+    elif name.startswith("history"):
+        path = next(directory.glob("*.history.json"))
+        text = path.read_text()
+        if name == "history gone":
+            path.unlink()
+        elif name == "history truncated":
+            path.write_text(text[: len(text) // 2])
+        elif name == "history of nothing":
+            path.write_text("{}")
+        else:
+            path.write_text('{"elbo": [], "validation": [], "colour": 1}')
+    else:
+        path = next(directory.glob("step-*.data-*" if "data" in name else "step-*.index"))
+        content = path.read_bytes()
+        if "gone" in name:
+            path.unlink()
+        elif "truncated" in name:
+            path.write_bytes(content[: len(content) // 2])
+        else:
+            path.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no json",
+        "empty index",
+        "list",
+        "no name",
+        "settings of another kind",
+        "step of another kind",
+        "binary index",
+        "history gone",
+        "history truncated",
+        "history of nothing",
+        "history of another kind",
+        "data gone",
+        "data truncated",
+        "data empty",
+        "tensor index gone",
+        "tensor index truncated",
+        "tensor index empty",
+    ],
+)
+def test_damaged_checkpoint_is_one_clear_line(copied: Path, name: str) -> None:
+    damage(copied, name)
+    with pytest.raises(CheckpointError, match=f"{copied}.*remove {copied}") as raised:
+        run(copied, num_steps=60)
+    assert "\n" not in str(raised.value)
+
+
+def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    for directory in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(CheckpointError, match="checkpoint_dir: cannot write") as raised:
+            run(directory, num_steps=60)
+        assert "\n" not in str(raised.value)
+
+
+def test_checkpoint_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full or read-only disk, met at the first checkpoint."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(CheckpointError, match=f"{tmp_path}"):
+        run(tmp_path, num_steps=60)
+
+
+def test_history_survives_its_file(tmp_path: Path) -> None:
+    history = History([0.1, np.pi], [(2, -1.5)], [1], 2.0, 1.0, 7)
+    history.save(tmp_path / "history.json")
+    assert History.load(tmp_path / "history.json") == history
+
+
+def test_checkpoint_of_a_string_path_and_a_nested_directory(tmp_path: Path) -> None:
+    directory = str(tmp_path / "some" / "where")
+    model = toy_model()
+    fit(model, DATA, num_steps=2, checkpoint_dir=directory, progress=False)
+    assert (Path(directory) / "latest.json").exists()
+
+
+def test_seed_of_numpys_integer_type(tmp_path: Path) -> None:
+    model = toy_model()
+    settings = {"num_steps": 2, "checkpoint_dir": tmp_path, "progress": False}
+    history = fit(model, DATA, seed=np.int64(3), **settings)
+    assert fit(toy_model(), DATA, seed=3, **settings) == history
