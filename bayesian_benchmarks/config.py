@@ -32,7 +32,7 @@ class Settings(BaseModel):
     """Points a step; all of them where the training part is smaller."""
     train_samples: int = Field(default=10, ge=1)
     """Samples of the hidden layers a training step."""
-    precision: Literal["full", "mixed-gradient", "mixed"] = "full"
+    precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
     """Of the data points' blocks, as in `gpflow_dkp.models`."""
     elbo_samples: int = Field(default=100, ge=1)
     """Samples that the reported ELBO is averaged over."""

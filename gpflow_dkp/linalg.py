@@ -3,6 +3,7 @@
 Automatic differentiation of a Cholesky costs two to three times what the operations around it need.
 Each function here computes its value from a factorisation that is already there and states its
 gradient with respect to the *matrix*, so no gradient ever passes through a factorisation of `K`.
+The factorisation is a constant to TensorFlow: first derivatives are right, second ones are not.
 
 Letters: M inducing points, N data points, D columns (width), S samples.
 """

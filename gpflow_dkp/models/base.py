@@ -215,7 +215,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         """Mean and variance of new observations given each sample of the hidden layers, [S, N, P] each.
 
         With a Gaussian likelihood the predictive density is exactly the equal mixture of these
-        Gaussians; arguments as in `predict_f`.
+        Gaussians. S is 1 if there is no hidden layer. Arguments as in `predict_f`.
         """
         seed = as_seed(seed)
         marginals = self._predict_marginals(Xnew, num_samples, seed, batch_size)

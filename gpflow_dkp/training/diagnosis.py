@@ -16,7 +16,7 @@ def describe_failure(model: DeepKernelProcess, X: tf.Tensor, seed: tf.Tensor) ->
         if not bool(tf.reduce_all(tf.math.is_finite(value))):
             return f"parameter {name.lstrip('.')} of shape {value.shape} is not finite"
     covariance = model._input_covariance(model.inducing_variable, X)
-    seeds = split(seed, len(model.hidden_layers) + 1)
+    seeds = split(seed, max(1, len(model.hidden_layers)))
     for number, (layer, kernel) in enumerate(
         zip(model.hidden_layers, model.kernels[1:], strict=True), 1
     ):

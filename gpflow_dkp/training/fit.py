@@ -67,7 +67,7 @@ def fit(
     A step whose loss or gradient is not finite (a covariance that has no Cholesky factor) is not
     applied: it is repeated with 10, 100 and 1000 times the jitter, logged and counted in the history.
 
-    :param model: trained in place; its `kl_weight` is 1 at the end.
+    :param model: trained in place; its `kl_weight` is 1 afterwards, also when `fit` is interrupted.
     :param data: X [N, D] and Y [N, P].
     :param num_steps: number of Adam steps.
     :param batch_size: rows a step, default and at most N.
@@ -76,7 +76,8 @@ def fit(
     :param natural_gradient: not available yet, must be None.
     :param checkpoint_dir: where the state is kept, one run a directory.
     :param checkpoint_seconds: least time between two checkpoints.
-    :param validation_data: its mean log density is recorded every `validation_steps` steps.
+    :param validation_data: its mean log density is recorded every `validation_steps` steps, at the end of
+        the 50 steps that contain one, and at the last.
     :param callbacks: called with the number of steps done, every 50 steps; a `gpflow.monitor.Monitor`
         is one.
     :param progress: show a bar with the bound per point and the time left.
@@ -106,25 +107,27 @@ def fit(
     step, history = (checkpoints.restore() if checkpoints else None) or (0, History())
     bar = tqdm(total=num_steps, initial=step, disable=not progress, unit="step", dynamic_ncols=True)
     last_saved = time.monotonic()
-    with bar:
-        while step < num_steps:
-            size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
-            step, done = trainer.advance(step, size, history)
-            bar.update(done)
-            bar.set_postfix_str(f"ELBO/N {history.elbo[-1]:.4f}", refresh=False)
-            if validation_data is not None and (
-                step % validation_steps < done or step == num_steps
-            ):
-                density = trainer.mean_log_density(validation_data)
-                history.validation.append((step, density))
-            for callback in callbacks:
-                callback(step)
-            if checkpoints and (
-                step == num_steps or time.monotonic() - last_saved >= checkpoint_seconds
-            ):
-                checkpoints.save(step, history)
-                last_saved = time.monotonic()
-    model.kl_weight.assign(1.0)
+    try:
+        with bar:
+            while step < num_steps:
+                size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
+                step, done = trainer.advance(step, size, history)
+                bar.update(done)
+                bar.set_postfix_str(f"ELBO/N {history.elbo[-1]:.4f}", refresh=False)
+                if validation_data is not None and (
+                    step % validation_steps < done or step == num_steps
+                ):
+                    density = trainer.mean_log_density(validation_data)
+                    history.validation.append((step, density))
+                for callback in callbacks:
+                    callback(step)
+                if checkpoints and (
+                    step == num_steps or time.monotonic() - last_saved >= checkpoint_seconds
+                ):
+                    checkpoints.save(step, history)
+                    last_saved = time.monotonic()
+    finally:
+        model.kl_weight.assign(1.0)
     return history
 
 
@@ -164,7 +167,17 @@ class Trainer:
             "batch_size": self.batch_size,
             "learning_rate": self.schedule,
             "kl_annealing_steps": kl_annealing_steps,
-            "seed": seed,
+            "seed": self.seed.numpy().tolist(),
+            "model": [
+                type(model).__name__,
+                model.num_samples,
+                float(model.jitter),
+                model.precision,
+                [
+                    [getattr(layer, "posterior", None), getattr(layer, "log_ratio", None)]
+                    for layer in model.hidden_layers
+                ],
+            ],
             "data": [list(X.shape), float(X.sum()), float(Y.sum())],
             "variables": [list(variable.shape) for variable in model.trainable_variables],
         }

@@ -135,7 +135,7 @@ def _stop_at_call_of(patch: pytest.MonkeyPatch, name: str) -> None:
         ({"kl_annealing_steps": 10}, "kl_annealing_steps"),
         ({"learning_rate": 0.5}, "learning_rate"),
         ({"seed": 4}, "seed"),
-        ({"depth": 2}, "variables"),
+        ({"depth": 2}, "(variables|model.*)"),
     ],
 )
 def test_checkpoint_of_other_settings(copied: Path, settings: dict, named: str) -> None:
