@@ -1,4 +1,4 @@
-"""Positive-definite matrices and the three composite operations whose gradients are written by hand.
+"""Positive-definite matrices and the operations on them whose gradients are written by hand.
 
 Automatic differentiation of a Cholesky costs two to three times what the operations around it need.
 Each function here computes its value from a factorisation that is already there and states its
@@ -70,13 +70,17 @@ def positive_definite_and_cholesky(
     return _from_chol(matrix, chol), _attach_cholesky_gradient(other, chol_other)
 
 
-def cholesky(matrix: tf.Tensor) -> tf.Tensor:
+def cholesky(matrix: tf.Tensor, chol: tf.Tensor | None = None) -> tf.Tensor:
     """Lower Cholesky factor of `matrix` [..., M, M], with a cheaper gradient than TensorFlow's.
 
     Equal gradient: the symmetric dK = L^{-T} sym(tril(L^T dL)) L^{-1}, [Murray 2016,
     arXiv:1602.07527] equation 10, here with two triangular solves instead of an explicit inverse.
+
+    :param chol: the factor, where it is there already as in `PositiveDefinite`.
     """
-    return _attach_cholesky_gradient(matrix, tf.linalg.cholesky(tf.stop_gradient(matrix)))
+    if chol is None:
+        chol = tf.linalg.cholesky(tf.stop_gradient(matrix))
+    return _attach_cholesky_gradient(matrix, chol)
 
 
 def _attach_cholesky_gradient(matrix: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:

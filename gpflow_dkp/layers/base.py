@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..gram import FeatureBlocks, GramBlocks
-from ..linalg import PositiveDefinite, conditional, positive_definite, stack_columns
+from ..linalg import PositiveDefinite, cholesky, conditional, positive_definite, stack_columns
 from ..random import Seed, normal, split
 
 LOG_RATIOS = ("expected", "sampled")
@@ -114,7 +114,7 @@ def prior_feature_sample(
     prior = positive_definite(covariance.ii)
     num_inducing = tf.shape(covariance.ii)[-1]
     noise = normal([num_samples, num_inducing, width], for_factor, dtype)
-    features = prior.chol @ noise / tf.sqrt(tf.cast(width, dtype))
+    features = cholesky(prior.matrix, prior.chol) @ noise / tf.sqrt(tf.cast(width, dtype))
     data_noise = normal([num_samples, width, tf.shape(covariance.tt)[-1]], for_data, tf.float32)
     return conditional_features(prior, features, covariance, data_noise)
 

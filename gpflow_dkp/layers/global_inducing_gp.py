@@ -118,7 +118,7 @@ class GlobalInducingGP(Layer):
         prior = positive_definite(covariance.ii)
         K = self._prior_scale * covariance.ii
         noisy, noise_tril = self._with_pseudo_noise(K)
-        features = self._sample_inducing(K, noisy, noise_tril, inducing_noise)
+        features = self._sample_inducing(prior, noisy, noise_tril, inducing_noise)
         if self.log_ratio == "expected":
             log_ratio = -self._kl(noisy, noise_tril)
         else:
@@ -164,13 +164,18 @@ class GlobalInducingGP(Layer):
         ), noise_tril
 
     def _sample_inducing(
-        self, K: tf.Tensor, noisy: PositiveDefinite, noise_tril: tf.Tensor, noise: tf.Tensor
+        self,
+        prior: PositiveDefinite,
+        noisy: PositiveDefinite,
+        noise_tril: tf.Tensor,
+        noise: tf.Tensor,
     ) -> tf.Tensor:
         """F [S, M, P] by Matheron's rule: a prior draw f0, moved by K (K + E)^{-1} (v - f0 - e)."""
         for_prior, for_noise = tf.split(noise, 2, axis=-1)
-        prior_draw = cholesky(K) @ for_prior
+        chol = math.sqrt(self._prior_scale) * cholesky(prior.matrix, prior.chol)
+        prior_draw = chol @ for_prior
         residual = self.v - prior_draw - noise_tril @ for_noise
-        return prior_draw + K @ solve_shared(noisy, residual)
+        return prior_draw + self._prior_scale * prior.matrix @ solve_shared(noisy, residual)
 
     def _batched_v(self, K: tf.Tensor) -> tf.Tensor:
         """v with the sample dimension of K, if it has one: [..., M, P]."""
