@@ -95,6 +95,22 @@ def check_layer_gradients(layer: Layer, samples: int | None) -> None:
     check_gradients(function, [*layer.trainable_variables, *blocks])
 
 
+def check_prior_gradients(layer: Layer, samples: int | None) -> None:
+    """Gradients of a draw from the prior for K, its random numbers held by the seed."""
+    start = covariance(samples)
+    blocks = [tf.Variable(block) for block in (start.ii, start.it, start.tt)]
+    rng = np.random.default_rng(3)
+    weights = [rng.normal(size=(S, M, layer.width)), rng.normal(size=(S, layer.width, N))]
+
+    def function() -> tf.Tensor:
+        ii, it, tt = blocks
+        ii = 0.5 * (ii + tf.linalg.matrix_transpose(ii))
+        sample = layer.prior_sample(GramBlocks(ii, it, tt), seed=1, num_samples=S)
+        return tf.reduce_sum(weights[0] * sample.inducing) + tf.reduce_sum(weights[1] * sample.data)
+
+    check_gradients(function, blocks)
+
+
 def check_conditionals(layer: Layer, samples: int | None) -> None:
     """F_t = s^T F_i + sqrt(S_tt - S_ti s) eps with S = K / nu and s = S_ii^{-1} S_it."""
     K = covariance(samples)

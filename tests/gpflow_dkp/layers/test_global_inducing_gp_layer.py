@@ -12,6 +12,7 @@ from layer_cases import (
     check_conditionals,
     check_gradients,
     check_layer_gradients,
+    check_prior_gradients,
     covariance,
     gp_layer,
 )
@@ -141,6 +142,14 @@ def test_gradients_are_those_of_finite_differences(
     width: int, samples: int | None, log_ratio: str
 ) -> None:
     check_layer_gradients(gp_layer(width, log_ratio), samples)
+
+
+@samples
+@pytest.mark.parametrize("output", [False, True])
+def test_gradients_of_prior_draws_are_those_of_finite_differences(
+    output: bool, samples: int | None
+) -> None:
+    check_prior_gradients(gp_layer(3, output=output), samples)
 
 
 @samples
