@@ -11,6 +11,7 @@ import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
+from sklearn.cluster import KMeans
 from typing_extensions import Self
 
 from ..layers.base import check_positive_integer
@@ -35,11 +36,12 @@ class DeepModel(DeepKernelProcess):
     ) -> Self:
         """The papers' model for X [N, D] and Y [N, P], both normalised.
 
-        Squared-exponential kernels with ARD in the first layer, inducing points at a random subset
-        of the data with pseudo-observations there, a Gaussian likelihood.
+        Squared-exponential kernels with ARD in the first layer, a Gaussian likelihood, inducing
+        points at the centres of a k-means clustering of the data, and as pseudo-observations there
+        the mean targets of the clusters.
 
         :param depth: number of layers including the output layer.
-        :param num_inducing: M, at most N are used.
+        :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D.
         :param seed: chooses the inducing points and the layers' random starting values.
         :param settings: further arguments of the constructor.
@@ -47,23 +49,32 @@ class DeepModel(DeepKernelProcess):
         check_positive_integer("depth", depth)
         check_positive_integer("num_inducing", num_inducing)
         X, Y = check_arrays(X, Y)
-        num_data, num_features = X.shape
-        rng = np.random.default_rng(seed)
-        subset = rng.permutation(num_data)[:num_inducing]
+        num_features = X.shape[1]
+        centres, targets = cluster(X, Y, num_inducing, seed)
         likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
         kernels = [SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))]
         kernels += [SquaredExponential() for _ in range(depth - 1)]
         model = cls(  # type: ignore[call-arg]  # the subclass's constructor
             kernels,
             likelihood,
-            X[subset].copy(),
+            centres,
             widths=[num_features if width is None else width] * (depth - 1),
             seed=seed,
             **{"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings},
         )
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-            model.output_layer.v.assign(Y[subset])
+            model.output_layer.v.assign(targets)
         return model
+
+
+def cluster(
+    X: np.ndarray, Y: np.ndarray, num_clusters: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres [M, D] of a k-means clustering of X [N, D], and each cluster's mean of Y [M, P]."""
+    num_clusters = min(num_clusters, len(np.unique(X, axis=0)))
+    clustering = KMeans(num_clusters, n_init=1, random_state=seed).fit(X)
+    members = np.equal(clustering.labels_, np.arange(num_clusters)[:, None])
+    return clustering.cluster_centers_, members @ Y / np.sum(members, 1, keepdims=True)
 
 
 def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
