@@ -107,13 +107,13 @@ class WishartLayer(Layer):
         self.gradient_dtype: tf.DType | None = None
         self._below_diagonal = np.tril(np.ones((num_inducing, self.rank)), -1)
 
-        # Nearly deterministic from the start: a wide T gives the layers above nothing to learn from.
+        # Less noise than the prior: a wide T gives the layers above nothing to learn from.
         rng = np.random.default_rng(seed)
         dof = width - np.arange(self.rank)
         self.alpha = Parameter(dof / 2.0, transform=tfb.Exp())
         self.beta = Parameter(np.full(self.rank, 0.5), transform=tfb.Exp())
         self.mu = Parameter(self._below_diagonal * rng.normal(size=(num_inducing, self.rank)))
-        self.sigma = Parameter(np.full((num_inducing, self.rank), 0.05), transform=tfb.Exp())
+        self.sigma = Parameter(np.full((num_inducing, self.rank), 0.3), transform=tfb.Exp())
         self.q = Parameter(0.02, transform=tfb.Sigmoid())
         self.V = Parameter(np.eye(num_inducing) / math.sqrt(width))
         if posterior != "gw":
