@@ -228,11 +228,14 @@ class WishartLayer(Layer):
             B = tf.convert_to_tensor(self.B)
             mean = mean @ B
             column_scale = tf.reduce_sum(tf.square(B), -1)
-        second_moment = tf.matmul(mean, mean, transpose_b=True)
-        second_moment += tf.linalg.diag(tf.linalg.matvec(variance, column_scale))
-        if self.posterior != "gw":
+        spread = tf.linalg.matvec(variance, column_scale)
+        if self.posterior == "gw":
+            second_moment = tf.linalg.diag(spread)
+        else:
             A = tf.convert_to_tensor(self.A)
-            second_moment = A @ tf.matmul(second_moment, A, transpose_b=True)
+            mean = A @ mean
+            second_moment = tf.matmul(A * spread, A, transpose_b=True)
+        second_moment += tf.matmul(mean, mean, transpose_b=True)
         log_beta = tf.math.log(beta)
         digamma = tf.math.digamma(alpha)
         log_diag = 0.5 * (digamma - log_beta)

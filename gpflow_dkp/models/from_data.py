@@ -90,6 +90,10 @@ def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
     if len(X) < 2:
         raise ValueError(f"data: got {len(X)} rows, needs at least 2")
+    if X.shape[1] < 1 or Y.shape[1] < 1:
+        raise ValueError(
+            f"data: got X {X.shape} and Y {Y.shape}, needs at least one column in each"
+        )
     for name, array in (("X", X), ("Y", Y)):
         if not np.all(np.isfinite(array)):
             row, column = np.argwhere(~np.isfinite(array))[0]
