@@ -206,6 +206,8 @@ def test_interrupt_says_how_to_go_on() -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Under nohup and the like the tests' own SIGINT is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 30
     while not Path("log").exists():
