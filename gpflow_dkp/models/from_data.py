@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,9 +37,9 @@ class DeepModel(DeepKernelProcess):
     ) -> Self:
         """The papers' model for X [N, D] and Y [N, P], both normalised.
 
-        Squared-exponential kernels with ARD in the first layer, a Gaussian likelihood, inducing
-        points at the centres of a k-means clustering of the data, and as pseudo-observations there
-        the mean targets of the clusters.
+        Squared-exponential kernels with ARD in the first layer, a Gaussian likelihood, both trained
+        by the logarithms of their parameters, inducing points at the centres of a k-means clustering
+        of the data, and as pseudo-observations there the mean targets of the clusters.
 
         :param depth: number of layers including the output layer.
         :param num_inducing: M; no more are used than X has distinct rows.
@@ -51,9 +52,13 @@ class DeepModel(DeepKernelProcess):
         X, Y = check_arrays(X, Y)
         num_features = X.shape[1]
         centres, targets = cluster(X, Y, num_inducing, seed)
-        likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
-        kernels = [SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))]
-        kernels += [SquaredExponential() for _ in range(depth - 1)]
+        # With GPflow's softplus, 1 000 steps of 0.01 move a lengthscale by at most 10.
+        logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
+        with gpflow.config.as_context(logarithmic):
+            likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
+            lengthscales = np.sqrt(num_features) * np.ones(num_features)
+            kernels = [SquaredExponential(lengthscales=lengthscales)]
+            kernels += [SquaredExponential() for _ in range(depth - 1)]
         model = cls(  # type: ignore[call-arg]  # the subclass's constructor
             kernels,
             likelihood,

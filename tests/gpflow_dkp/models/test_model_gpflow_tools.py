@@ -203,3 +203,17 @@ def test_from_data(model: str) -> None:
     assert twice.output_layer.num_inducing == len(X)
     assert cls.from_data(X, np.hstack([Y, Y]), num_inducing=5).num_latent_gps == 2
     assert np.isfinite(elbo(cls.from_data(X, Y, depth=1, num_inducing=5)))
+
+
+@models
+def test_from_data_trains_the_logarithms_of_positive_parameters(model: str) -> None:
+    from gpflow_dkp import models as package
+
+    built = getattr(package, model).from_data(X, Y, num_inducing=5)
+    for kernel in built.kernels:
+        for parameter in (kernel.lengthscales, kernel.variance):
+            expected = np.log(parameter.numpy())
+            np.testing.assert_allclose(parameter.unconstrained_variable, expected, atol=1e-12)
+    variance = built.likelihood.variance
+    assert float(variance.unconstrained_variable) == pytest.approx(np.log(variance.numpy()), 1e-4)
+    assert type(gpflow.kernels.Matern12().variance.transform).__name__ != "Exp"
