@@ -284,6 +284,56 @@ def conditional(
     return Conditional(*forward(prior.matrix, features, cross))
 
 
+def matmul(
+    a: tf.Tensor, b: tf.Tensor, gradient_dtype: tf.DType | None, *, transpose_a: bool = False
+) -> tf.Tensor:
+    """a @ b, or a^T @ b, for the same batch; the products of its gradient in `gradient_dtype`."""
+    if gradient_dtype in (None, a.dtype):
+        return tf.matmul(a, b, transpose_a=transpose_a)
+
+    @tf.custom_gradient
+    def forward(
+        a: tf.Tensor, b: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            left, right, d = (tf.cast(tensor, gradient_dtype) for tensor in (a, b, d_value))
+            if transpose_a:
+                d_a = tf.matmul(right, d, transpose_b=True)
+            else:
+                d_a = tf.matmul(d, right, transpose_b=True)
+            d_b = tf.matmul(left, d, transpose_a=not transpose_a)
+            return tf.cast(d_a, a.dtype), tf.cast(d_b, b.dtype)
+
+        return tf.matmul(a, b, transpose_a=transpose_a), grad
+
+    return forward(a, b)
+
+
+def triangular_solve(
+    chol: tf.Tensor, rhs: tf.Tensor, gradient_dtype: tf.DType | None = None
+) -> tf.Tensor:
+    """L^{-1} rhs, lower L [..., M, M] and rhs [..., M, N] of one batch; its gradient in `gradient_dtype`."""
+    if gradient_dtype in (None, chol.dtype):
+        return tf.linalg.triangular_solve(chol, rhs)
+
+    @tf.custom_gradient
+    def forward(
+        chol: tf.Tensor, rhs: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        value = tf.linalg.triangular_solve(chol, rhs)
+
+        def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            low = tf.cast(chol, gradient_dtype)
+            d_rhs = tf.linalg.triangular_solve(low, tf.cast(d_value, gradient_dtype), adjoint=True)
+            d_chol = -tf.matmul(d_rhs, tf.cast(value, gradient_dtype), transpose_b=True)
+            d_chol = tf.linalg.band_part(d_chol, -1, 0)
+            return tf.cast(d_chol, chol.dtype), tf.cast(d_rhs, rhs.dtype)
+
+        return value, grad
+
+    return forward(chol, rhs)
+
+
 def right_multiply(batch: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """`batch` [..., R, M] times one `matrix` [M, C], as a single matrix product."""
     if batch.shape.rank == 2:

@@ -1,7 +1,8 @@
-"""The deep models of `gpflow_dkp` as [UAI23] trains them.
+"""The deep models of `gpflow_dkp` as [UAI23] and [ICML21] train them.
 
-Squared-exponential kernels with ARD in the first layer, hidden layers as wide as the data have
-features, a Gaussian likelihood. TensorFlow is imported when a model is built, not before.
+Squared-exponential kernels with ARD in the first layer, unless the name says another, hidden layers
+as wide as the data have features, a Gaussian likelihood. TensorFlow is imported when a model is
+built, not before.
 """
 
 from __future__ import annotations
@@ -13,47 +14,39 @@ from typing import Any
 from ..config import Settings
 from .registry import Array, Builder, TrainingRecord, register_model
 
-
-@register_model("dgp")
-def build_dgp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
-    """Deep GP with global inducing points and the deep Wishart process' prior."""
-    from gpflow_dkp.models import DGP
-
-    return DGP.from_data(
-        X,
-        Y,
-        depth=depth,
-        num_inducing=settings.num_inducing,
-        num_samples=settings.train_samples,
-        num_data=len(X),
-        precision=settings.precision,
-        seed=seed,
-    )
+KERNELS = ("squared_exponential", "relu")
 
 
-def _dwp_builder(posterior: str) -> Builder:
-    """Builder of the deep Wishart process with one of the approximate posteriors."""
+def _builder(cls: str, **fixed: Any) -> Builder:
+    """Builder of a model of `gpflow_dkp.models` from data, by class name."""
 
-    def build_dwp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
-        from gpflow_dkp.models import DWP
+    def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
+        from gpflow_dkp import models
 
-        return DWP.from_data(
+        return getattr(models, cls).from_data(
             X,
             Y,
             depth=depth,
             num_inducing=settings.num_inducing,
-            posterior=posterior,
             num_samples=settings.train_samples,
             num_data=len(X),
             precision=settings.precision,
             seed=seed,
+            **fixed,
         )
 
-    return build_dwp
+    return build
 
 
+# Deep GP with global inducing points and the deep Wishart process' prior.
+register_model("dgp")(_builder("DGP"))
 for _posterior in ("gw", "a-gw", "ab-gw"):
-    register_model(f"dwp-{_posterior}")(_dwp_builder(_posterior))
+    register_model(f"dwp-{_posterior}")(_builder("DWP", posterior=_posterior))
+# [ICML21]'s comparison, by its names.
+for _kernel in KERNELS:
+    register_model(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
+    register_model(f"nngp:{_kernel}")(_builder("NNGP", kernel=_kernel))
+    register_model(f"diwp:{_kernel}")(_builder("DIWP", kernel=_kernel))
 
 
 def train_with_fit(

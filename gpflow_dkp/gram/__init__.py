@@ -7,11 +7,13 @@ from .covariance import (
     covariance,
     from_inputs,
 )
+from .features import ReLUFeatures
 
 __all__ = [
     "FeatureBlocks",
     "GramBlocks",
     "KernelNotComputableFromGram",
+    "ReLUFeatures",
     "check_computable_from_gram",
     "covariance",
     "from_inputs",

@@ -98,19 +98,22 @@ class GramBlocks:
 
 
 class FeatureBlocks(GramBlocks):
-    """The Gram matrix of features: ii = F_i F_i^T, it = F_i F_t, tt = |F_t|^2, formed when asked.
+    """The Gram matrix of features: ii = F_i F_i^T, it = F_i F_t, tt = |F_t|^2 + own, formed when asked.
 
     :param inducing: F_i [..., M, D], D features of each inducing point.
     :param data: F_t [..., D, N], the features of the data points in columns.
+    :param own: squared length [..., N] that each data point has beside them, in a direction of its own.
     """
 
-    def __init__(self, inducing: tf.Tensor, data: tf.Tensor) -> None:
+    def __init__(self, inducing: tf.Tensor, data: tf.Tensor, own: tf.Tensor | None = None) -> None:
         self.inducing = inducing
         self.data = data
+        self.own = own
 
     def split(self, sizes: list[int]) -> list[GramBlocks]:
         """Split the sample dimension into parts of `sizes`."""
-        parts = zip(tf.split(self.inducing, sizes), tf.split(self.data, sizes), strict=True)
+        tensors = [part for part in (self.inducing, self.data, self.own) if part is not None]
+        parts = zip(*(tf.split(tensor, sizes) for tensor in tensors), strict=True)
         return [FeatureBlocks(*part) for part in parts]
 
     @cached_property
@@ -126,7 +129,8 @@ class FeatureBlocks(GramBlocks):
     @cached_property
     def tt(self) -> tf.Tensor:
         """The data points' own diagonal [..., N]."""
-        return tf.reduce_sum(tf.square(self.data), -2)
+        squared_norm = tf.reduce_sum(tf.square(self.data), -2)
+        return squared_norm if self.own is None else squared_norm + self.own
 
     @cached_property
     def ii_diag(self) -> tf.Tensor:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gpflow import covariances, kernels
 from gpflow.inducing_variables import InducingVariables
 
-from .blocks import GramBlocks
+from .blocks import FeatureBlocks, GramBlocks
 
 
 class KernelNotComputableFromGram(ValueError):  # noqa: N818  # the public name says it
@@ -185,13 +185,16 @@ def _product(kernel: kernels.Product, gram: GramBlocks) -> GramBlocks:
     return first
 
 
-def check_computable_from_gram(kernel: kernels.Kernel) -> None:
+def check_computable_from_gram(kernel: kernels.Kernel, *, features: bool = False) -> None:
     """Raise `KernelNotComputableFromGram` unless `covariance` accepts the kernel.
 
     Tries it on a small Gram matrix, so a user's registered kernel is asked like any other.
+
+    :param features: the kernel will be given `FeatureBlocks` of genuine features.
     """
     eye = tf.eye(2, dtype=gpflow.default_float())
-    covariance(kernel, GramBlocks(eye, 0.5 * eye, tf.ones([2], eye.dtype)))
+    example = GramBlocks(eye, 0.5 * eye, tf.ones([2], eye.dtype))
+    covariance(kernel, FeatureBlocks(eye, 0.5 * eye) if features else example)
 
 
 def _require_formula_of_registered_class(kernel: kernels.Kernel) -> None:

@@ -2,6 +2,8 @@
 
 from .base import DeepKernelProcess
 from .dgp import DGP
+from .diwp import DIWP
 from .dwp import DWP
+from .nngp import NNGP
 
-__all__ = ["DGP", "DWP", "DeepKernelProcess"]
+__all__ = ["DGP", "DIWP", "DWP", "NNGP", "DeepKernelProcess"]

@@ -63,7 +63,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
     :param kernels: one GPflow kernel a layer, output included.
     :param likelihood: a GPflow likelihood with variational expectations.
     :param inducing_variable: Z [M, D], an array or GPflow inducing points.
-    :param hidden_layers: one layer before each kernel but the first.
+    :param hidden_layers: one layer before each kernel on Gram matrices.
     :param num_latent_gps: P.
     :param num_samples: S of the training objective.
     :param num_data: size of the training set when `elbo` is given minibatches.
@@ -71,6 +71,12 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
     :param precision: "full", or "mixed-gradient" or "mixed" for single precision in the backward
         products or throughout the blocks of the data points.
     """
+
+    _num_input_kernels = 1
+    """How many of the kernels act on the inputs, before any layer."""
+
+    _draws_features = False
+    """Whether the hidden layers' posteriors draw features, not only their Gram matrix."""
 
     def __init__(
         self,
@@ -89,8 +95,8 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         super().__init__(name=name)
         check_positive_integer("num_latent_gps", num_latent_gps)
         check_positive_integer("num_samples", num_samples)
-        for kernel in kernels[1:]:
-            gram.check_computable_from_gram(kernel)
+        for kernel in kernels[self._num_input_kernels :]:
+            gram.check_computable_from_gram(kernel, features=self._draws_features)
         self.kernels = list(kernels)
         self.likelihood = likelihood
         self.inducing_variable = inducingpoint_wrapper(inducing_variable)
@@ -307,7 +313,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         seeds = split(seed, len(self.hidden_layers) + 1)
         covariance = self._input_covariance(Xnew, Xnew[:1])
         for layer, kernel, layer_seed in zip(
-            self.hidden_layers, self.kernels[1:], seeds[:-1], strict=True
+            self.hidden_layers, self._gram_kernels, seeds[:-1], strict=True
         ):
             sample = layer.prior_sample(covariance, seed=layer_seed, num_samples=num_samples)
             covariance = self._covariance(kernel, sample)
@@ -328,6 +334,11 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
 
     def _covariance(self, kernel: Kernel, sample: GramBlocks) -> GramBlocks:
         return gram.covariance(kernel, sample).with_jitter(self.jitter)
+
+    @property
+    def _gram_kernels(self) -> list[Kernel]:
+        """The kernels on Gram matrices, one after each hidden layer."""
+        return self.kernels[self._num_input_kernels :]
 
     @property
     def _data_dtype(self) -> tf.DType:
@@ -369,7 +380,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
     def _chain(self, sample: GramBlocks, log_ratio: tf.Tensor, noise: list[Any]) -> Marginals:
         """From a sample of the first hidden layer to the output layer's marginals."""
         for layer, kernel, layer_noise in zip(
-            self.hidden_layers[1:], self.kernels[1:-1], noise, strict=True
+            self.hidden_layers[1:], self._gram_kernels[:-1], noise, strict=True
         ):
             sample, ratio = layer.propagate_noise(self._covariance(kernel, sample), layer_noise)
             log_ratio += ratio

@@ -18,7 +18,8 @@ class DGP(DeepModel):
     """Deep GP with global inducing points and the prior of the deep Wishart process.
 
     Hidden layer l has `widths[l]` functions with covariance K / nu_l; the next kernel acts on their
-    Gram matrix, as in `DWP`. The baseline of [UAI23].
+    Gram matrix, as in `DWP`. The baseline of [UAI23]. With a linear kernel on the inputs and
+    `gram.ReLUFeatures` after each hidden layer it is a Bayesian neural network of those widths.
 
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
     :param widths: number of functions of each hidden layer, one fewer than kernels.
@@ -27,6 +28,8 @@ class DGP(DeepModel):
 
     Other arguments as in `DeepKernelProcess`.
     """
+
+    _draws_features = True
 
     def __init__(
         self,

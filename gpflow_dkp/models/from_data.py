@@ -10,17 +10,20 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel, SquaredExponential
+from gpflow.kernels import ArcCosine, Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
 from sklearn.cluster import KMeans
 from typing_extensions import Self
 
-from ..layers.base import check_positive_integer
+from ..layers.base import check_choice, check_positive_integer
 from .base import DeepKernelProcess
 
 
 class DeepModel(DeepKernelProcess):
-    """A deep kernel process whose hidden layers have widths."""
+    """A deep kernel process that can be built from data alone."""
+
+    _has_widths = True
+    """Whether the constructor takes the hidden layers' `widths`, and a `seed` for their start."""
 
     @classmethod
     def from_data(
@@ -31,45 +34,70 @@ class DeepModel(DeepKernelProcess):
         depth: int = 2,
         num_inducing: int = 100,
         width: int | None = None,
+        kernel: str = "squared_exponential",
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
     ) -> Self:
         """The papers' model for X [N, D] and Y [N, P], both normalised.
 
-        Squared-exponential kernels with ARD in the first layer, a Gaussian likelihood, both trained
+        One kind of kernel in every layer, with ARD on the inputs, and a Gaussian likelihood, both trained
         by the logarithms of their parameters, inducing points at the centres of a k-means clustering
         of the data, and as pseudo-observations there the mean targets of the clusters.
 
         :param depth: number of layers including the output layer.
         :param num_inducing: M; no more are used than X has distinct rows.
-        :param width: of each hidden layer, default the number of features D.
+        :param width: of each hidden layer, default the number of features D; for models with widths.
+        :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1 without bias.
         :param seed: chooses the inducing points and the layers' random starting values.
         :param settings: further arguments of the constructor.
         """
         check_positive_integer("depth", depth)
         check_positive_integer("num_inducing", num_inducing)
+        check_choice("kernel", kernel, tuple(KERNELS))
         X, Y = check_arrays(X, Y)
         num_features = X.shape[1]
+        if cls._has_widths:
+            widths = [num_features if width is None else width] * (depth - 1)
+            settings = {"widths": widths, "seed": seed, **settings}
+        elif width is not None:
+            raise ValueError(f"width: got {width}, {cls.__name__} has no widths")
         centres, targets = cluster(X, Y, num_inducing, seed)
+        make_kernel, on_inputs = KERNELS[kernel], cls._num_input_kernels
         # With GPflow's softplus, 1 000 steps of 0.01 move a lengthscale by at most 10.
         logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
         with gpflow.config.as_context(logarithmic):
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
-            lengthscales = np.sqrt(num_features) * np.ones(num_features)
-            kernels = [SquaredExponential(lengthscales=lengthscales)]
-            kernels += [SquaredExponential() for _ in range(depth - 1)]
-        model = cls(  # type: ignore[call-arg]  # the subclass's constructor
-            kernels,
-            likelihood,
-            centres,
-            widths=[num_features if width is None else width] * (depth - 1),
-            seed=seed,
-            **{"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings},
-        )
+            kernels = [make_kernel(num_features) for _ in range(on_inputs)]
+            kernels += [make_kernel() for _ in range(depth - on_inputs)]
+        settings = {"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings}
+        model = cls(kernels, likelihood, centres, **settings)
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
             model.output_layer.v.assign(targets)
         return model
+
+
+def squared_exponential(num_features: int | None = None) -> Kernel:
+    """On Gram matrices, or with one lengthscale a feature on inputs."""
+    if num_features is None:
+        return SquaredExponential()
+    return SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))
+
+
+def relu(num_features: int | None = None) -> Kernel:
+    """Arc-cosine of order 1 without bias, on Gram matrices or with one variance a feature on inputs.
+
+    On Gram matrices the weight variance is fixed: the kernel's variance does the same.
+    """
+    weights = 1.0 if num_features is None else np.full(num_features, 1.0 / num_features)
+    # GPflow's bias variance is positive, and this is as good as 0.
+    kernel = ArcCosine(order=1, weight_variances=weights, bias_variance=1e-8)
+    gpflow.set_trainable(kernel.bias_variance, False)
+    gpflow.set_trainable(kernel.weight_variances, num_features is not None)
+    return kernel
+
+
+KERNELS = {"squared_exponential": squared_exponential, "relu": relu}
 
 
 def cluster(

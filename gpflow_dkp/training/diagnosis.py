@@ -18,7 +18,7 @@ def describe_failure(model: DeepKernelProcess, X: tf.Tensor, seed: tf.Tensor) ->
     covariance = model._input_covariance(model.inducing_variable, X)
     seeds = split(seed, max(1, len(model.hidden_layers)))
     for number, (layer, kernel) in enumerate(
-        zip(model.hidden_layers, model.kernels[1:], strict=True), 1
+        zip(model.hidden_layers, model._gram_kernels, strict=True), 1
     ):
         where = f"hidden layer {number} of {len(model.hidden_layers)} ({type(layer).__name__})"
         if not _finite(covariance.ii):

@@ -95,6 +95,26 @@ def check_layer_gradients(layer: Layer, samples: int | None) -> None:
     check_gradients(function, [*layer.trainable_variables, *blocks])
 
 
+def check_gram_gradients(layer: Layer, samples: int | None) -> None:
+    """`check_layer_gradients` for a layer whose output is no features: all its random numbers held."""
+    start = covariance(samples)
+    blocks = [tf.Variable(block) for block in (start.ii, start.it, start.tt)]
+    noise = layer.sample_noise(S, N, 0)
+    rng = np.random.default_rng(3)
+    weights = [rng.normal(size=shape) for shape in [(S, M, M), (S, M, N), (S, N), (S,)]]
+
+    def function() -> tf.Tensor:
+        ii, it, tt = blocks
+        ii = 0.5 * (ii + tf.linalg.matrix_transpose(ii))
+        sample, log_ratio = layer.propagate_noise(GramBlocks(ii, it, tt), noise)
+        outputs = (sample.ii, sample.it, sample.tt, log_ratio)
+        return tf.add_n(
+            [tf.reduce_sum(w * output) for w, output in zip(weights, outputs, strict=True)]
+        )
+
+    check_gradients(function, [*layer.trainable_variables, *blocks])
+
+
 def check_prior_gradients(layer: Layer, samples: int | None) -> None:
     """Gradients of a draw from the prior for K, its random numbers held by the seed."""
     start = covariance(samples)

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel, Linear, Matern52, SquaredExponential
 
-from gpflow_dkp.models import DGP, DWP, DeepKernelProcess
+from gpflow_dkp.models import DGP, DIWP, DWP, NNGP, DeepKernelProcess
 
 N, D, M = 12, 2, 4
-MODELS = {"DWP": DWP, "DGP": DGP}
+MODELS = {"DWP": DWP, "DGP": DGP, "DIWP": DIWP, "NNGP": NNGP}
 
 
 def regression_data(num_data: int = N, num_features: int = D) -> tuple[np.ndarray, np.ndarray]:
@@ -41,9 +41,12 @@ def make_model(
     likelihood = gpflow.likelihoods.Gaussian(0.2) if likelihood is None else likelihood
     Z = np.random.default_rng(1).uniform(-2.0, 2.0, size=(M, D))
     settings.setdefault("num_samples", 3)
-    built = MODELS[model](
-        make_kernels(depth), likelihood, Z, widths=[width] * (depth - 1), **settings
-    )
+    kernels = make_kernels(depth)
+    if model in ("DWP", "DGP"):
+        settings["widths"] = [width] * (depth - 1)
+    elif model == "DIWP":
+        kernels[0] = SquaredExponential(lengthscales=0.8)
+    built = MODELS[model](kernels, likelihood, Z, **settings)
     rng = np.random.default_rng(2)
     for layer in [*built.hidden_layers, built.output_layer]:
         for variable in layer.trainable_variables:

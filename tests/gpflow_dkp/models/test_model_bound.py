@@ -6,13 +6,14 @@ import pytest
 import tensorflow as tf
 from gpflow import likelihoods
 from gpflow.kernels import IsotropicStationary, Matern12, SquaredExponential
-from model_cases import D, M, gradient_of, make_kernels, make_model, regression_data
+from model_cases import MODELS, D, M, gradient_of, make_kernels, make_model, regression_data
 
 from gpflow_dkp import gram
-from gpflow_dkp.layers import WishartLayer
+from gpflow_dkp.layers import InputInverseWishart, InverseWishartLayer, WishartLayer
 from gpflow_dkp.models import DGP, DWP, DeepKernelProcess
 
-models = pytest.mark.parametrize("model", ["DWP", "DGP"])
+models = pytest.mark.parametrize("model", MODELS)
+models_with_hidden_layers = pytest.mark.parametrize("model", ["DWP", "DGP", "DIWP"])
 
 
 def check_finite_bound_and_gradient(model: DeepKernelProcess, data: tuple) -> None:
@@ -36,12 +37,20 @@ def check_finite_bound_and_gradient(model: DeepKernelProcess, data: tuple) -> No
         ("DGP", 1, 3, None),
         ("DGP", 3, 2, None),
         ("DGP", 4, 7, None),
+        ("DIWP", 1, None, None),
+        ("DIWP", 4, None, None),
+        ("NNGP", 1, None, None),
+        ("NNGP", 4, None, None),
     ],
 )
-def test_every_depth_and_width(model: str, depth: int, width: int, posterior: str | None) -> None:
+def test_every_depth_and_width(
+    model: str, depth: int, width: int | None, posterior: str | None
+) -> None:
     settings = {} if posterior is None else {"posterior": posterior}
-    built = make_model(model, depth, width=width, **settings)
-    assert len(built.hidden_layers) == depth - 1
+    built = make_model(model, depth, width=width or 3, **settings)
+    # The deep inverse Wishart process has one more, on the inputs; the NNGP none.
+    num_hidden = {"DIWP": depth, "NNGP": 0}.get(model, depth - 1)
+    assert len(built.hidden_layers) == num_hidden
     check_finite_bound_and_gradient(built, regression_data())
     mean, variance = built.predict_y(regression_data()[0][:5], num_samples=4)
     assert mean.shape == variance.shape == (5, 1)
@@ -126,7 +135,7 @@ def test_one_seed_gives_one_bound(name: str) -> None:
     assert float(model.elbo(data, seed=2)) != first
 
 
-@models
+@models_with_hidden_layers
 def test_no_seed_gives_a_fresh_draw(model: str) -> None:
     built, data = make_model(model), regression_data()
     assert float(built.elbo(data)) != float(built.elbo(data))
@@ -148,19 +157,20 @@ def _after_set_seed(function):  # type: ignore[no-untyped-def]
 
 @models
 def test_gradient_is_that_of_finite_differences(model: str) -> None:
-    """Of every parameter but `alpha`, whose gamma draws have no pathwise derivative."""
+    """Of every parameter but those that gamma draws depend on, which have no pathwise derivative."""
     built, data = make_model(model, 3), regression_data()
-    alphas = [
-        layer.alpha.unconstrained_variable.ref()
+    of_gammas = [
+        getattr(layer, name).unconstrained_variable.ref()
         for layer in built.hidden_layers
-        if hasattr(layer, "alpha")
+        for name in ("alpha", "delta", "gamma")
+        if hasattr(layer, name)
     ]
     gradients = gradient_of(built, data)
     rng = np.random.default_rng(4)
     step = 1e-5
     bound = tf.function(lambda: built.elbo(data, seed=0))
     for variable, gradient in zip(built.trainable_variables, gradients, strict=True):
-        if variable.ref() in alphas:
+        if variable.ref() in of_gammas:
             continue
         direction, start = rng.normal(size=variable.shape), variable.numpy()
         variable.assign(start + step * direction)
@@ -173,7 +183,7 @@ def test_gradient_is_that_of_finite_differences(model: str) -> None:
         assert analytic == pytest.approx(numerical, rel=2e-6, abs=2e-6), variable.name
 
 
-@models
+@models_with_hidden_layers
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_kl_is_zero_where_posterior_is_prior(model: str, depth: int) -> None:
     for log_ratio in ("expected", "sampled"):
@@ -186,7 +196,7 @@ def test_kl_is_zero_where_posterior_is_prior(model: str, depth: int) -> None:
         assert elbo == pytest.approx(float(data_term), abs=1e-8)
 
 
-@models
+@models_with_hidden_layers
 def test_every_layer_has_its_share_of_the_kl(model: str) -> None:
     for number in range(3):
         built = make_model(model, 3)
@@ -194,6 +204,8 @@ def test_every_layer_has_its_share_of_the_kl(model: str) -> None:
         layer = [*built.hidden_layers, built.output_layer][number]
         if isinstance(layer, WishartLayer):
             layer.beta.assign(0.8 * layer.beta.numpy())
+        elif isinstance(layer, InverseWishartLayer | InputInverseWishart):
+            layer.gamma.assign(1.0)
         else:
             layer.precision_tril.assign(2.0 * np.eye(M))
         assert float(built.prior_kl(seed=0)) > 0.05, number
@@ -203,6 +215,10 @@ def _set_to_prior(model: DeepKernelProcess) -> None:
     for layer in model.hidden_layers:
         if isinstance(model, DGP):
             layer.precision_tril.assign(1e-7 * np.eye(M))
+            continue
+        if isinstance(layer, InverseWishartLayer | InputInverseWishart):
+            layer.gamma.assign(1e-12)
+            layer.V.assign(np.zeros(layer.V.shape))
             continue
         p = layer.rank
         layer.alpha.assign((layer.width - np.arange(p)) / 2)
@@ -226,7 +242,7 @@ def test_prior_kl_is_positive_away_from_the_prior(model: str) -> None:
     )
 
 
-@models
+@models_with_hidden_layers
 def test_expected_and_sampled_log_ratio_share_the_data_term(model: str) -> None:
     data = regression_data()
     expected = make_model(model, 3, log_ratio="expected")
@@ -256,7 +272,7 @@ def test_compiled_bound_is_the_eager_one(model: str) -> None:
         assert float(compiled(*data, tf.constant(seed))) == pytest.approx(eager, rel=1e-7)
 
 
-@models
+@models_with_hidden_layers
 def test_number_of_chains_changes_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built, data = make_model(model, 3, num_samples=5), regression_data()
     alone = float(built.elbo(data, seed=0))

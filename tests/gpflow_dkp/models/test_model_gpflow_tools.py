@@ -7,10 +7,10 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import D, make_model, regression_data
+from model_cases import MODELS, D, make_model, regression_data
 
 X, Y = regression_data()
-models = pytest.mark.parametrize("model", ["DWP", "DGP"])
+models = pytest.mark.parametrize("model", MODELS)
 
 
 def elbo(model) -> float:  # type: ignore[no-untyped-def]
@@ -37,12 +37,14 @@ def test_print_summary_names_every_parameter(model: str, capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     names = ["output_layer.v", "output_layer.precision_tril", "inducing_variable.Z"]
     names += ["kernels[0].lengthscales", "likelihood.variance"]
-    hidden = {"DWP": ["q", "V", "A", "B", "alpha", "beta", "mu", "sigma"]}
-    names += [
-        f"hidden_layers[{i}].{name}"
-        for i in range(2)
-        for name in hidden.get(model, ["v", "precision_tril"])
-    ]
+    hidden = {
+        "DWP": (2, ["q", "V", "A", "B", "alpha", "beta", "mu", "sigma"]),
+        "DGP": (2, ["v", "precision_tril"]),
+        "DIWP": (3, ["delta", "gamma", "V"]),
+        "NNGP": (0, []),
+    }
+    num_hidden, parameters = hidden[model]
+    names += [f"hidden_layers[{i}].{name}" for i in range(num_hidden) for name in parameters]
     for name in names:
         assert f".{name} " in printed
 
@@ -186,8 +188,9 @@ def test_from_data(model: str) -> None:
 
     cls = getattr(package, model)
     built = cls.from_data(X, Y, depth=3, num_inducing=5, seed=3)
-    assert len(built.hidden_layers) == 2
-    assert [layer.width for layer in built.hidden_layers] == [D, D]
+    assert len(built.kernels) == 3
+    if model in ("DWP", "DGP"):
+        assert [layer.width for layer in built.hidden_layers] == [D, D]
     Z = built.inducing_variable.Z.numpy()
     nearest = np.argmin(np.sum(np.square(X[:, None] - Z), -1), 1)
     for cluster in range(5):

@@ -4,13 +4,14 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import make_model, regression_data
+from model_cases import MODELS, make_model, regression_data
 from scipy import special, stats
 
 from gpflow_dkp.models import DeepKernelProcess
 
 S = 20
-models = pytest.mark.parametrize("model", ["DWP", "DGP"])
+models = pytest.mark.parametrize("model", MODELS)
+models_with_hidden_layers = pytest.mark.parametrize("model", ["DWP", "DGP", "DIWP"])
 depths = pytest.mark.parametrize("depth", [1, 3])
 
 X, Y = regression_data()
@@ -27,7 +28,7 @@ def mixture(model: DeepKernelProcess, seed: int = 0) -> tuple[np.ndarray, np.nda
 def test_moments_are_the_mixtures(model: str, depth: int) -> None:
     built = make_model(model, depth, num_latent_gps=2)
     mean, variance = mixture(built)
-    assert mean.shape == (S if depth > 1 else 1, 6, 2)
+    assert mean.shape == (S if built.hidden_layers else 1, 6, 2)
     y_mean, y_variance = built.predict_y(XNEW, num_samples=S, seed=0)
     np.testing.assert_allclose(y_mean, mean.mean(0), rtol=0, atol=1e-12)
     second = (variance + mean**2).mean(0)
@@ -82,7 +83,7 @@ def test_quantiles_of_one_component_are_the_normals() -> None:
     )
 
 
-@models
+@models_with_hidden_layers
 def test_one_seed_gives_one_prediction(model: str) -> None:
     built = make_model(model, 3)
 
@@ -119,7 +120,7 @@ def test_batches_without_hidden_layers_change_nothing(batch_size: int | None) ->
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
-@models
+@models_with_hidden_layers
 def test_batches_see_the_same_inducing_samples(model: str) -> None:
     """Predictions at the inducing points need no noise: there the batches must agree."""
     built = make_model(model, 3, jitter=1e-10)
@@ -132,7 +133,7 @@ def test_batches_see_the_same_inducing_samples(model: str) -> None:
     assert np.std(whole[0], axis=0).min() > 5e-3
 
 
-@models
+@models_with_hidden_layers
 def test_batches_change_the_noise_of_the_points_after_the_first_batch(model: str) -> None:
     """Two equal points in different batches must not get one noise."""
     built = make_model(model, 2)

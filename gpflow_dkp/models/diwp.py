@@ -1,0 +1,60 @@
+"""The deep inverse Wishart process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models.util import inducingpoint_wrapper
+
+from ..gram import FeatureBlocks, GramBlocks
+from ..layers import InputInverseWishart, InverseWishartLayer
+from ..linalg import transpose
+from .from_data import DeepModel
+
+
+class DIWP(DeepModel):
+    """Deep inverse Wishart process ([ICML21]): G_1 = X Omega X^T / N_0, then an inverse Wishart layer
+    before each kernel but the first.
+
+    G_l ~ IW(delta K(G_{l-1}), delta + M + 1), f ~ N(0, K(G_L)), Omega ~ IW(delta I, delta + N_0 + 1).
+
+    :param kernels: all on Gram matrices; `kernels[0]` acts on G_1, then one after each hidden layer.
+    :param log_ratio: of the hidden layers, "expected" (closed form, the default) or "sampled" (as in
+        the paper); Omega's is always in closed form.
+    :param input_bias: learn a shift of each input feature.
+    :param input_scale: learn a scale of each input feature.
+
+    Other arguments as in `DeepKernelProcess`.
+    """
+
+    _num_input_kernels = 0
+    _has_widths = False
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        likelihood: Likelihood,
+        inducing_variable: InducingVariables | tf.Tensor,
+        *,
+        log_ratio: Literal["expected", "sampled"] = "expected",
+        input_bias: bool = False,
+        input_scale: bool = False,
+        **settings: Any,
+    ) -> None:
+        Z = inducingpoint_wrapper(inducing_variable).Z
+        num_inducing, num_features = Z.shape
+        layers = [
+            InputInverseWishart(num_inducing, num_features, bias=input_bias, scale=input_scale),
+            *(InverseWishartLayer(num_inducing, log_ratio=log_ratio) for _ in kernels[1:]),
+        ]
+        super().__init__(kernels, likelihood, inducing_variable, layers, **settings)
+
+    def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
+        """The inputs themselves, for the layer of Omega."""
+        Z = tf.convert_to_tensor(inducingpoint_wrapper(Z).Z)
+        return FeatureBlocks(Z, transpose(tf.cast(X, self._data_dtype)))
