@@ -58,10 +58,24 @@ class Settings(BaseModel):
         """
         annealing = min(self.kl_annealing_steps, num_steps // 4)
         return _validated(
-            Settings,
+            type(self),
             self.model_dump() | {"num_steps": num_steps, "kl_annealing_steps": annealing},
             "--steps",
         )
+
+
+class ClassificationSettings(Settings):
+    """The same for classification.
+
+    The defaults are the protocol of `configs/classification.yaml`.
+    """
+
+    num_steps: int = Field(default=8_000, ge=1)
+    """Adam steps."""
+    likelihood: Literal["softmax", "robust-max"] = "softmax"
+    """Of more than two classes; two have GPflow's Bernoulli."""
+    likelihood_samples: int = Field(default=10, ge=1)
+    """Monte Carlo draws of the softmax's expectation for each sample of the hidden layers."""
 
 
 class Experiment(BaseModel):
@@ -69,7 +83,7 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    task: Literal["regression"] = "regression"
+    task: str = "regression"
     paper: str | None = None
     """The paper whose figures the table prints beside ours, as in `paper_results.csv`."""
     models: tuple[str, ...] = Field(min_length=1)
@@ -121,7 +135,18 @@ class Experiment(BaseModel):
         :raises ConfigError: a value is not allowed.
         """
         changes = {name: value for name, value in changes.items() if value is not None}
-        return _validated(Experiment, dict(self) | changes, "command line")
+        return _validated(type(self), dict(self) | changes, "command line")
+
+
+class ClassificationExperiment(Experiment):
+    """The same for classification."""
+
+    task: str = "classification"
+    settings: ClassificationSettings = ClassificationSettings()
+
+
+EXPERIMENTS = {"regression": Experiment, "classification": ClassificationExperiment}
+"""The kind of experiment of each task."""
 
 
 def load_experiment(path: str | Path) -> Experiment:
@@ -137,24 +162,29 @@ def load_experiment(path: str | Path) -> Experiment:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold named fields, such as 'models: [dgp]'.")
-    return _validated(Experiment, content, str(path))
+    task = content.get("task", "regression")
+    if task not in EXPERIMENTS:
+        known = " or ".join(repr(name) for name in EXPERIMENTS)
+        raise ConfigError(f"{path}: task: input should be {known} (got {task!r})")
+    return _validated(EXPERIMENTS[task], content, str(path))
 
 
 def _validated(model: type[Any], values: dict[str, Any], source: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors()]
+        problems = [_describe(problem, model) for problem in error.errors()]
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ConfigError(f"{source}: {'; '.join(problems[:3])}{more}") from error
 
 
-def _describe(problem: Any) -> str:
+def _describe(problem: Any, model: type[Any]) -> str:
     """One pydantic error as `settings.num_steps: must be ... (got ...)`."""
     location = [str(part) for part in problem["loc"] if "[" not in str(part)]
     where = ".".join(location)
     if problem["type"] == "extra_forbidden":
-        fields = Settings if location[0] == "settings" else Experiment
+        of_settings = location[0] == "settings"
+        fields = model.model_fields["settings"].annotation if of_settings else model
         close = difflib.get_close_matches(location[-1], fields.model_fields, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         return f"{where}: no such field{hint}"

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from .config import Experiment, Settings
-from .datasets import CsvDataset, Dataset, dataset_source, get_dataset
+from .datasets import ClassificationDataset, CsvDataset, Dataset, dataset_source, get_dataset
 from .datasets.registry import check_split
 from .errors import ConfigError
 from .models import model_source
@@ -70,11 +70,11 @@ class Run:
         seed = f" seed {self.seed}" if self.seed else ""
         return f"{self.dataset} split {self.split} {self.model} depth {self.depth}{seed}"
 
-    def load(self, data_dir: Path | None = None) -> Dataset:
+    def load(self, data_dir: Path | None = None) -> Dataset | ClassificationDataset:
         """The run's data."""
         if self.csv is not None:
             return self.csv.get(self.split)
-        return get_dataset(self.dataset, self.split, data_dir=data_dir)
+        return get_dataset(self.dataset, self.split, data_dir=data_dir, task=self.task)
 
 
 def expand(experiment: Experiment) -> list[Run]:
@@ -87,6 +87,8 @@ def expand(experiment: Experiment) -> list[Run]:
     for model in experiment.models:
         model_source(model)
     csv = None
+    if experiment.csv is not None and experiment.task != "regression":
+        raise ConfigError(f"A CSV file is for regression, the task is {experiment.task}.")
     if experiment.csv is not None:
         csv = CsvDataset.open(experiment.csv, experiment.target)
     elif experiment.target is not None:
@@ -128,7 +130,7 @@ def import_plugin(module: str) -> None:
 
 def _splits(experiment: Experiment, csv: CsvDataset | None) -> Iterator[tuple[str, list[int]]]:
     """Each dataset with the numbers of its splits to run."""
-    sizes = {name: dataset_source(name).num_splits for name in experiment.datasets}
+    sizes = {name: dataset_source(name, experiment.task).num_splits for name in experiment.datasets}
     if csv is not None:
         sizes[csv.name] = csv.num_splits
     for name, size in sizes.items():

@@ -1,11 +1,13 @@
 """Datasets: the registry, their sources (bundled, downloaded, CSV), splits and scaling."""
 
-from . import bundled, uci_gal  # noqa: F401  (importing them registers their datasets)
+from . import bundled, images, uci_gal  # noqa: F401  (importing them registers their datasets)
+from .classification import ClassificationDataset
 from .csv_file import CsvDataset
-from .dataset import Dataset, Scaling, SplitData, random_split
+from .dataset import Dataset, Scaling, SplitData, random_split, stratified_split
 from .registry import dataset_source, get_dataset, list_datasets, register_dataset
 
 __all__ = [
+    "ClassificationDataset",
     "CsvDataset",
     "Dataset",
     "Scaling",
@@ -15,4 +17,5 @@ __all__ = [
     "list_datasets",
     "random_split",
     "register_dataset",
+    "stratified_split",
 ]

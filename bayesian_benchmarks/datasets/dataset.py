@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,14 @@ MIN_ROWS = 10
 class SplitData:
     """A train/test split in original units: what a dataset's loader returns.
 
-    `X_train` [N_train, D], `Y_train` [N_train, 1], `X_test` [N_test, D], `Y_test` [N_test, 1].
+    `X_train` [N_train, D], `Y_train` [N_train, 1], `X_test` [N_test, D], `Y_test` [N_test, 1]; for
+    classification `X` may be images [N, height, width(, channels)] and `Y` integer labels [N].
     """
 
-    X_train: Array
-    Y_train: Array
-    X_test: Array
-    Y_test: Array
+    X_train: npt.NDArray[Any]
+    Y_train: npt.NDArray[Any]
+    X_test: npt.NDArray[Any]
+    Y_test: npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,7 @@ class Scaling:
     @classmethod
     def fit(cls, X: Array, Y: Array) -> Scaling:
         """Scaling of `X` [N, D] and `Y` [N, 1], to be fitted on the training part alone."""
-        return cls(X.mean(axis=0), _column_scale(X), Y.mean(axis=0), _column_scale(Y))
+        return cls(X.mean(axis=0), column_scale(X), Y.mean(axis=0), column_scale(Y))
 
     def normalise_X(self, X: Array) -> Array:
         """Features [N, D] in original units to mean 0 and standard deviation 1."""
@@ -134,7 +136,24 @@ def random_split(X: Array, Y: Array, split: int, *, test_fraction: float = 0.1) 
     return SplitData(X[train], Y[train], X[test], Y[test])
 
 
-def _column_scale(columns: Array) -> Array:
+def stratified_split(
+    X: npt.NDArray[Any], labels: npt.NDArray[np.int64], split: int, *, test_fraction: float = 0.1
+) -> SplitData:
+    """The seeded split number `split` of `X` [N, ...] and labels [N], each class in proportion.
+
+    The same number gives the same rows on every machine and version.
+    """
+    random = np.random.RandomState(split)
+    order = random.permutation(len(X))
+    is_test = np.zeros(len(X), bool)
+    for label in np.unique(labels):
+        rows = order[labels[order] == label]
+        is_test[rows[: max(1, round(test_fraction * len(rows)))]] = True
+    test, train = order[is_test[order]], order[~is_test[order]]
+    return SplitData(X[train], labels[train], X[test], labels[test])
+
+
+def column_scale(columns: Array) -> Array:
     """Standard deviations [D]; 1 where a column is constant up to rounding (naval has two)."""
     std = columns.std(axis=0)
     constant = std <= 1e-12 * np.abs(columns).max(axis=0)

@@ -29,11 +29,22 @@ def pinned_file(
 
     :raises DataFileError: the file is missing, altered, or cannot be downloaded or cached.
     """
-    directory = data_dir or _path_from(DATA_VARIABLE)
+    directory = local_directory(data_dir)
     if directory is not None:
         return _local_file(directory, collection, file, sha256)
     url = os.environ.get(MIRROR_VARIABLE, base_url).rstrip("/") + f"/{collection}/{file}"
     return _downloaded_file(url, Path(collection) / file, sha256)
+
+
+def local_directory(data_dir: Path | None) -> Path | None:
+    """Where the user keeps local copies: `data_dir`, or what `BAYESIAN_BENCHMARKS_DATA` says.
+
+    :raises DataFileError: the directory does not exist.
+    """
+    directory = data_dir or _path_from(DATA_VARIABLE)
+    if directory is not None and not directory.is_dir():
+        raise DataFileError(f"The data directory {directory} does not exist.")
+    return directory
 
 
 def _path_from(variable: str) -> Path | None:
@@ -42,8 +53,6 @@ def _path_from(variable: str) -> Path | None:
 
 
 def _local_file(directory: Path, collection: str, file: str, sha256: str) -> Path:
-    if not directory.is_dir():
-        raise DataFileError(f"The data directory {directory} does not exist.")
     root = directory / collection
     path = (root if root.is_dir() else directory) / file
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadSplitError, BenchmarkError, UnknownNameError
+from .classification import ClassificationDataset
 from .dataset import Dataset, SplitData
 
 Loader = Callable[[int, Path | None], SplitData]
@@ -24,7 +25,10 @@ class DatasetSource:
     origin: str
 
 
-_SOURCES: dict[str, DatasetSource] = {}
+TASKS = ("regression", "classification")
+
+_SOURCES: dict[tuple[str, str], DatasetSource] = {}
+"""By name and task: wine is a dataset of both."""
 
 
 def register_dataset(
@@ -39,47 +43,61 @@ def register_dataset(
 
     Worker processes know it too when the module is named in the experiment's `plugins`.
 
+    :param task: "regression", or "classification" for integer labels [N] in place of targets.
     :raises BenchmarkError: the name belongs to another loader.
     """
 
+    if task not in TASKS:
+        raise UnknownNameError("task", task, TASKS)
+
     def register(load: Loader) -> Loader:
-        known = _SOURCES.get(name)
+        known = _SOURCES.get((name, task))
         if known is not None and _identity(known.load) != _identity(load):
             raise BenchmarkError(f"Dataset {name!r} is registered already; choose another name.")
-        _SOURCES[name] = DatasetSource(name, load, num_splits, task, origin)
+        _SOURCES[name, task] = DatasetSource(name, load, num_splits, task, origin)
         return load
 
     return register
 
 
-def dataset_source(name: str) -> DatasetSource:
-    """The registration of `name`.
+def dataset_source(name: str, task: str | None = None) -> DatasetSource:
+    """The registration of `name`, for regression where it is a dataset of several tasks.
 
-    :raises UnknownNameError: no such dataset.
+    :raises UnknownNameError: no such dataset, or none of the task.
     """
-    if name not in _SOURCES:
-        raise UnknownNameError("dataset", name, _SOURCES)
-    return _SOURCES[name]
+    for known in TASKS if task is None else (task,):
+        if (name, known) in _SOURCES:
+            return _SOURCES[name, known]
+    raise UnknownNameError("dataset", name, list_datasets(task))
 
 
 def list_datasets(task: str | None = "regression") -> list[str]:
     """Names of the datasets of a task (of all tasks with None), sorted."""
-    return sorted(s.name for s in _SOURCES.values() if task in (None, s.task))
+    return sorted({s.name for s in _SOURCES.values() if task in (None, s.task)})
 
 
-def get_dataset(name: str, split: int = 0, *, data_dir: str | Path | None = None) -> Dataset:
+def get_dataset(
+    name: str,
+    split: int = 0,
+    *,
+    data_dir: str | Path | None = None,
+    task: str | None = None,
+) -> Dataset | ClassificationDataset:
     """Split number `split` of the dataset `name`, normalised.
 
     :param data_dir: a local copy of the data, laid out as their public address is; the network is
         then never used. Defaults to the environment variable `BAYESIAN_BENCHMARKS_DATA`. Without
         either, files are downloaded once and cached.
+    :param task: "regression" or "classification", for a name that both have; default regression then.
     :raises UnknownNameError: no such dataset.
     :raises BadSplitError: no such split.
     :raises DataFileError: a file is missing or altered, or cannot be downloaded or cached.
     """
-    source = dataset_source(name)
+    source = dataset_source(name, task)
     check_split(name, split, source.num_splits)
     data = source.load(split, None if data_dir is None else Path(data_dir))
+    if source.task == "classification":
+        return ClassificationDataset.from_split(name, split, data)
     return Dataset.from_split(name, split, data)
 
 

@@ -20,13 +20,23 @@ KERNELS = ("squared_exponential", "relu")
 def _builder(cls: str, **fixed: Any) -> Builder:
     """Builder of a model of `gpflow_dkp.models` from data, by class name."""
 
-    def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
+    def build(
+        X: Array,
+        Y: Array,
+        *,
+        depth: int,
+        settings: Settings,
+        seed: int,
+        num_classes: int | None = None,
+    ) -> Any:
         from gpflow_dkp import models
 
+        likelihood = None if num_classes is None else _classes_likelihood(num_classes, settings)
         return getattr(models, cls).from_data(
             X,
             Y,
             depth=depth,
+            likelihood=likelihood,
             num_inducing=settings.num_inducing,
             num_samples=settings.train_samples,
             num_data=len(X),
@@ -36,6 +46,19 @@ def _builder(cls: str, **fixed: Any) -> Builder:
         )
 
     return build
+
+
+def _classes_likelihood(num_classes: int, settings: Settings) -> Any:
+    """GPflow's likelihood of labels: Bernoulli for two classes, else as the settings say."""
+    import gpflow
+
+    if num_classes == 2:
+        return gpflow.likelihoods.Bernoulli()
+    if getattr(settings, "likelihood", "softmax") == "robust-max":
+        return gpflow.likelihoods.MultiClass(num_classes)
+    likelihood = gpflow.likelihoods.Softmax(num_classes)
+    likelihood.num_monte_carlo_points = getattr(settings, "likelihood_samples", 10)
+    return likelihood
 
 
 # Deep GP with global inducing points and the deep Wishart process' prior.

@@ -36,8 +36,11 @@ class Builder(Protocol):
     """`build(X, Y, depth=..., settings=..., seed=...)` returns an untrained model.
 
     `X` [N, D] and `Y` [N, 1] are the normalised training data; `depth` counts the output layer.
-    The model must have, as those of `gpflow_dkp.models`, `elbo(data, num_samples=..., seed=...)`,
-    of a batch of the data scaled to all of it, and `predict_mixture(X, num_samples=..., seed=...)`.
+    For classification `Y` [N, 1] holds labels 0, ..., C - 1, and a builder that can do it is given
+    `num_classes=C`; the mean of the model's `predict_mixture` is then each class' probability, or
+    that of class 1 of two. The model must have, as those of `gpflow_dkp.models`,
+    `elbo(data, num_samples=..., seed=...)`, of a batch of the data scaled to all of it, and
+    `predict_mixture(X, num_samples=..., seed=...)`.
     """
 
     def __call__(self, X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:

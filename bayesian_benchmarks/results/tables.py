@@ -22,12 +22,22 @@ HIGHER_IS_BETTER = {
     "test_rmse": False,
     "nlpd": False,
     "crps": False,
+    "accuracy": True,
+    "brier_score": False,
+    "expected_calibration_error": False,
     "seconds_per_step": False,
     "seconds": False,
 }
 """Metrics with a direction; the others (coverage, counts) are never called better."""
 
-DEFAULT_METRICS = ("elbo_per_point", "test_log_likelihood", "test_rmse")
+DEFAULT_METRICS = {
+    "regression": ("elbo_per_point", "test_log_likelihood", "test_rmse"),
+    "classification": (
+        *("elbo_per_point", "test_log_likelihood", "accuracy"),
+        *("brier_score", "expected_calibration_error"),
+    ),
+}
+"""Columns of a task's table."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def agrees(ours: float, published: PaperResult) -> bool | None:
 def summarise(
     rows: Iterable[ResultRow],
     *,
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] = DEFAULT_METRICS["regression"],
     paper: str | None = None,
     depth_counts_output_layer: bool = True,
 ) -> list[TableLine]:
@@ -133,10 +143,21 @@ def format_table(lines: Sequence[TableLine], style: str = "rich") -> str:
     :param style: "rich" for a terminal, "markdown", or "csv" (numbers in full, a row a figure).
     :raises UnknownNameError: another style.
     """
-    formats = {"rich": _rich, "markdown": _markdown, "csv": _csv}
+    return _csv(lines) if style == "csv" else format_cells(*_cells(lines), style)
+
+
+def format_cells(
+    header: Sequence[str], cells: Sequence[Sequence[str]], note: str, style: str
+) -> str:
+    """A table for people, with a note below.
+
+    :param style: "rich" or "markdown".
+    :raises UnknownNameError: another style.
+    """
+    formats = {"rich": _rich, "markdown": _markdown}
     if style not in formats:
-        raise UnknownNameError("table format", style, formats)
-    return formats[style](lines)
+        raise UnknownNameError("table format", style, [*formats, "csv"])
+    return formats[style](header, cells, note)
 
 
 def _summary(group: list[ResultRow], metric: str) -> Summary:
@@ -194,11 +215,10 @@ def _published_cell(ours: Summary, theirs: PaperResult | None) -> str:
     return text if verdict is None else f"{text} {'✓' if verdict else '✗'}"
 
 
-def _rich(lines: Sequence[TableLine]) -> str:
+def _rich(header: Sequence[str], cells: Sequence[Sequence[str]], note: str) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    header, cells, note = _cells(lines)
     table = Table(caption=note, caption_justify="left")
     for name in header:
         text = name in ("dataset", "model")
@@ -213,8 +233,7 @@ def _rich(lines: Sequence[TableLine]) -> str:
     return output.getvalue()
 
 
-def _markdown(lines: Sequence[TableLine]) -> str:
-    header, cells, note = _cells(lines)
+def _markdown(header: Sequence[str], cells: Sequence[Sequence[str]], note: str) -> str:
     rule = ["---" if name in ("dataset", "model") else "---:" for name in header]
     body = "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *cells])
     return f"{body}\n\n{note}\n"

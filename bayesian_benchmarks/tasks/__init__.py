@@ -1,19 +1,31 @@
-"""Tasks: what is measured of a model on a dataset. Regression, so far."""
+"""Tasks: what is measured of a model on a dataset. Regression and classification."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from ..config import Settings
-from ..datasets import Dataset, get_dataset
+from ..config import ClassificationSettings, Settings
+from ..datasets import ClassificationDataset, Dataset, get_dataset
+from . import classification, regression
+from .classification import run_classification
 from .regression import METRICS, evaluate, run_regression
 
-__all__ = ["METRICS", "evaluate", "run_regression", "run_task"]
+METRICS_OF = {"regression": regression.METRICS, "classification": classification.METRICS}
+"""Every metric of each task, and what it is."""
+
+__all__ = [
+    "METRICS",
+    "METRICS_OF",
+    "evaluate",
+    "run_classification",
+    "run_regression",
+    "run_task",
+]
 
 
 def run_task(
-    dataset: Dataset | str,
+    dataset: Dataset | ClassificationDataset | str,
     model: str,
     *,
     depth: int = 2,
@@ -21,6 +33,7 @@ def run_task(
     seed: int = 0,
     settings: Settings | None = None,
     data_dir: str | Path | None = None,
+    task: str | None = None,
     **training: Any,
 ) -> dict[str, float]:
     """Train a registered model on a dataset in this process, and return its metrics.
@@ -28,13 +41,21 @@ def run_task(
     >>> run_task("diabetes", "dwp-ab-gw", settings=Settings(num_steps=500))
     {'elbo_per_point': ..., 'test_log_likelihood': ..., 'test_rmse': ..., ...}
 
-    :param dataset: a name, of which split `split` is taken, or a `Dataset`.
+    :param dataset: a name, of which split `split` is taken, or a dataset's split itself.
     :param depth: number of layers, the output layer included.
+    :param task: "regression" or "classification", for a name that is a dataset of both.
     :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step` of `run_regression`.
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
     """
-    if isinstance(dataset, str):
-        dataset = get_dataset(dataset, split, data_dir=data_dir)
-    return run_regression(
-        dataset, model, depth=depth, settings=settings or Settings(), seed=seed, **training
+    data = (
+        get_dataset(dataset, split, data_dir=data_dir, task=task)
+        if isinstance(dataset, str)
+        else dataset
     )
+    if isinstance(data, ClassificationDataset):
+        settings = settings or ClassificationSettings()
+        return run_classification(
+            data, model, depth=depth, settings=settings, seed=seed, **training
+        )
+    settings = settings or Settings()
+    return run_regression(data, model, depth=depth, settings=settings, seed=seed, **training)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from ..config import Settings
 from ..datasets import Dataset
-from ..models import model_source, train_with_fit
 from . import metrics
+from .training import build_and_train, check_finite, elbo_per_point, training_metrics
 
 METRICS: dict[str, str] = {
     "elbo_per_point": "evidence lower bound per training point, normalised targets",
@@ -46,12 +46,10 @@ def run_regression(
     :param depth: number of layers, the output layer included.
     :raises FloatingPointError: a metric is NaN or infinite.
     """
-    source = model_source(model_name)
-    data = (dataset.X_train, dataset.Y_train)
-    model = source.build(*data, depth=depth, settings=settings, seed=seed)
-    record = (source.train or train_with_fit)(
-        model,
-        data,
+    model, record = build_and_train(
+        model_name,
+        (dataset.X_train, dataset.Y_train),
+        depth=depth,
         settings=settings,
         seed=seed,
         checkpoint_dir=checkpoint_dir,
@@ -59,14 +57,8 @@ def run_regression(
         report_step=report_step,
     )
     scores = evaluate(model, dataset, settings=settings, seed=seed)
-    bad = [name for name, value in scores.items() if not np.isfinite(value)]
-    if bad:
-        raise FloatingPointError(f"{', '.join(bad)} of the trained model is NaN or infinite")
-    if np.isfinite(record.seconds_per_step):
-        scores["seconds_per_step"] = float(record.seconds_per_step)
-    scores["seconds"] = float(record.seconds)
-    scores["num_recoveries"] = float(record.num_recoveries)
-    return scores
+    check_finite(scores)
+    return scores | training_metrics(record)
 
 
 def evaluate(
@@ -81,7 +73,9 @@ def evaluate(
     Y, scale = dataset.Y_test, dataset.scaling.Y_std
     log_density = float(metrics.mixture_log_density(means, variances, Y).mean())
     return {
-        "elbo_per_point": elbo_per_point(model, dataset, settings=settings, seed=seed),
+        "elbo_per_point": elbo_per_point(
+            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
+        ),
         "test_log_likelihood": log_density - float(np.log(scale).sum()),
         "test_log_likelihood_mc_error": metrics.log_likelihood_mc_error(means, variances, Y),
         "test_rmse": metrics.rmse(means * scale, Y * scale),
@@ -92,27 +86,3 @@ def evaluate(
             for percent in (50, 90, 95)
         },
     }
-
-
-def elbo_per_point(model: Any, dataset: Dataset, *, settings: Settings, seed: int = 0) -> float:
-    """ELBO of the training part over its number of points, averaged over `elbo_samples`.
-
-    Taken `train_samples` samples and `batch_size` points at a time, as in training: the model
-    scales a batch's ELBO to all points, and the batch weighs as many points as it has.
-    """
-    X, Y = dataset.X_train, dataset.Y_train
-    total = 0.0
-    for samples in _chunks(settings.elbo_samples, settings.train_samples):
-        for rows in _chunks(len(X), settings.batch_size):
-            batch = slice(rows.start, rows.stop)
-            elbo = model.elbo(
-                (X[batch], Y[batch]), num_samples=len(samples), seed=seed + samples[0]
-            )
-            total += len(samples) * len(rows) * float(elbo)
-    return total / (settings.elbo_samples * len(X) ** 2)
-
-
-def _chunks(total: int, size: int) -> Iterator[range]:
-    """Consecutive ranges of at most `size` that cover `range(total)`."""
-    for start in range(0, total, size):
-        yield range(start, min(start + size, total))

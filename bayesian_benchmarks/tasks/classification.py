@@ -1,0 +1,106 @@
+"""Classification: train a model on a split, and score its predicted probabilities on the test part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import Settings
+from ..datasets import ClassificationDataset
+from . import classification_metrics as metrics
+from .training import build_and_train, check_finite, elbo_per_point, training_metrics
+
+NUM_BINS = 10
+"""Of the reliability diagram and the expected calibration error."""
+
+METRICS: dict[str, str] = {
+    "elbo_per_point": "evidence lower bound per training point",
+    "test_log_likelihood": "mean log probability of the test labels",
+    "accuracy": "fraction of test labels that are the most probable class",
+    "brier_score": "mean squared distance of the probabilities from the label, 0 to 2",
+    "expected_calibration_error": f"mean distance of accuracy from confidence over {NUM_BINS} bins",
+    **{
+        f"reliability_{what}_{i}": f"{meaning} in confidence bin {i} of {NUM_BINS}"
+        for what, meaning in (
+            ("count", "test points"),
+            ("confidence", "mean confidence"),
+            ("accuracy", "accuracy"),
+        )
+        for i in range(NUM_BINS)
+    },
+    "seconds_per_step": "seconds a training step; none for a run too short to tell",
+    "seconds": "seconds of training",
+    "num_recoveries": "training steps that were taken again after a failed Cholesky",
+}
+"""Every metric of a classification run, and what it is."""
+
+
+def run_classification(
+    dataset: ClassificationDataset,
+    model_name: str,
+    *,
+    depth: int,
+    settings: Settings,
+    seed: int = 0,
+    checkpoint_dir: Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    report_step: Callable[[int], None] = lambda step: None,
+) -> dict[str, float]:
+    """Build, train and score a registered model; the metrics are those of `METRICS`.
+
+    :param depth: number of layers, the output layer included.
+    :raises FloatingPointError: a metric is NaN or infinite.
+    """
+    data = dataset.X_train, dataset.Y_train
+    model, record = build_and_train(
+        model_name,
+        data,
+        depth=depth,
+        settings=settings,
+        seed=seed,
+        num_classes=dataset.num_classes,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_seconds=checkpoint_seconds,
+        report_step=report_step,
+    )
+    scores = evaluate(model, dataset, settings=settings, seed=seed)
+    check_finite(scores)
+    return scores | training_metrics(record)
+
+
+def evaluate(
+    model: Any, dataset: ClassificationDataset, *, settings: Settings, seed: int = 0
+) -> dict[str, float]:
+    """Scores of a trained model: ELBO on the training part, the others on the test part."""
+    mean, _ = model.predict_mixture(dataset.X_test, num_samples=settings.test_samples, seed=seed)
+    probabilities = class_probabilities(np.asarray(mean, np.float64).mean(axis=0))
+    labels = dataset.Y_test[:, 0]
+    bins = metrics.reliability(probabilities, labels, NUM_BINS)
+    return {
+        "elbo_per_point": elbo_per_point(
+            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
+        ),
+        "test_log_likelihood": metrics.log_likelihood(probabilities, labels),
+        "accuracy": metrics.accuracy(probabilities, labels),
+        "brier_score": metrics.brier_score(probabilities, labels),
+        "expected_calibration_error": metrics.expected_calibration_error(
+            probabilities, labels, NUM_BINS
+        ),
+        **{
+            f"reliability_{what}_{i}": float(values[i])
+            for what, values in zip(("count", "confidence", "accuracy"), bins, strict=True)
+            for i in range(NUM_BINS)
+        },
+    }
+
+
+def class_probabilities(mean: np.ndarray) -> np.ndarray:
+    """Probabilities [N, C] from the predictive mean [N, C], or [N, 1] of class 1 of two.
+
+    Normalised: those of a Monte Carlo likelihood sum to 1 only up to rounding.
+    """
+    probabilities = np.hstack([1.0 - mean, mean]) if mean.shape[1] == 1 else mean
+    return probabilities / probabilities.sum(axis=1, keepdims=True)

@@ -1,0 +1,199 @@
+"""Classification datasets: splits, standardisation, local copies of image files, bad input."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesian_benchmarks.datasets import (
+    ClassificationDataset,
+    Dataset,
+    SplitData,
+    get_dataset,
+    images,
+    list_datasets,
+    register_dataset,
+    stratified_split,
+)
+from bayesian_benchmarks.errors import BadDataError, DataFileError, UnknownNameError
+
+BUNDLED = {"breast_cancer": 2, "digits": 10, "iris": 3, "wine": 3}
+rng = np.random.default_rng(0)
+X = rng.normal(size=(12, 3))
+LABELS = np.arange(12) % 3
+
+
+def make(**changes: Any) -> ClassificationDataset:
+    parts = {"X_train": X[:9], "Y_train": LABELS[:9], "X_test": X[9:], "Y_test": LABELS[9:]}
+    return ClassificationDataset.from_split("made-up", 0, SplitData(**(parts | changes)))
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled(name: str) -> None:
+    data = get_dataset(name, 1, task="classification")
+    assert isinstance(data, ClassificationDataset)
+    assert data.num_classes == BUNDLED[name]
+    assert data.X_train.shape == (len(data.Y_train), data.D)
+    assert data.Y_train.dtype == np.int64
+    fraction = len(data.Y_test) / data.N
+    assert 0.08 < fraction < 0.12
+    for label in range(data.num_classes):
+        assert np.mean(data.Y_test == label) == pytest.approx(
+            np.mean(data.Y_train == label), abs=0.03
+        )
+    again, other = (get_dataset(name, split, task="classification") for split in (1, 2))
+    np.testing.assert_array_equal(again.X_test, data.X_test)
+    assert not np.array_equal(other.X_test, data.X_test)
+    assert name in list_datasets("classification")
+
+
+def test_wine_is_a_dataset_of_both_tasks() -> None:
+    assert isinstance(get_dataset("digits"), ClassificationDataset)
+    assert "wine" in list_datasets("regression")
+    with pytest.raises(DataFileError, match="does not exist"):
+        get_dataset("wine", data_dir="nowhere")
+    assert isinstance(get_dataset("diabetes"), Dataset)
+    with pytest.raises(UnknownNameError, match=r"dataset 'yacht'.*Known: breast_cancer"):
+        get_dataset("yacht", task="classification")
+
+
+def test_features_are_standardised_column_by_column_and_images_as_a_whole() -> None:
+    data = make()
+    np.testing.assert_allclose(data.X_train.mean(0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(data.X_train.std(0), 1.0, atol=1e-12)
+    np.testing.assert_allclose(data.X_test, (X[9:] - X[:9].mean(0)) / X[:9].std(0), atol=1e-12)
+    pixels = rng.integers(0, 256, size=(12, 4, 5)).astype(np.uint8)
+    pixels[:, 0, 0] = 7
+    pictures = make(X_train=pixels[:9], X_test=pixels[9:])
+    assert pictures.X_train.shape == (9, 20)
+    assert pictures.X_train.mean() == pytest.approx(0.0, abs=1e-12)
+    assert pictures.X_train.std() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_array_equal(pictures.X_train[:, 0], pictures.X_train[0, 0])
+
+
+def test_stratified_split_covers_every_row_once() -> None:
+    rows = np.arange(100.0)[:, None]
+    labels = np.repeat([0, 1, 2], [60, 30, 10])
+    data = stratified_split(rows, labels, 3, test_fraction=0.2)
+    everything = np.sort(np.concatenate([data.X_train, data.X_test])[:, 0])
+    np.testing.assert_array_equal(everything, rows[:, 0])
+    np.testing.assert_array_equal(np.bincount(data.Y_test), [12, 6, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"Y_train": LABELS[:9].astype(float)}, "training labels are of type float64; integers"),
+        ({"Y_test": np.array(["a", "b", "c"])}, "test labels are of type <U1; integers"),
+        ({"Y_train": LABELS[:9] - 1}, "a training label is -1; labels start at 0"),
+        (
+            {"Y_test": np.array([0, 1, 7])},
+            "no training row of class 3, and there are labels up to 7",
+        ),
+        ({"Y_train": 2 * LABELS[:9]}, "no training row of class 1, and there are labels up to 4"),
+        ({"Y_train": np.zeros(9, int)}, "every training label is 0; at least two classes"),
+        ({"Y_train": LABELS[:8]}, r"9 rows and labels of shape \(8,\); one label a row"),
+        (
+            {"X_train": X[:9, :2]},
+            r"shape \(2,\) in the training part and of shape \(3,\) in the test",
+        ),
+        ({"X_test": np.full((3, 3), np.nan)}, "9 NaN or infinite values in the test part"),
+        ({"X_train": X[:9, 0]}, r"X of shape \(9,\); \[N, D\], \[N, height, width\]"),
+        (
+            {"X_train": [np.zeros((2, 2))] * 8 + [np.zeros((2, 3))]},
+            r"images of several shapes in the training part, such as \(2, 2\) and \(2, 3\)",
+        ),
+        ({"X_train": np.full((9, 3), "x")}, "the training part has features that are no numbers"),
+    ],
+)
+def test_bad_data_is_said_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadDataError, match=message) as caught:
+        make(**changes)
+    assert "\n" not in str(caught.value)
+    assert "made-up" in str(caught.value)
+
+
+def test_unknown_task_of_a_registration() -> None:
+    with pytest.raises(UnknownNameError, match="Unknown task 'clustering'"):
+        register_dataset("x", task="clustering")
+
+
+def write_idx(path: Path, values: np.ndarray) -> None:
+    head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
+    content = head + values.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.fixture
+def local_mnist(tmp_path: Path) -> Path:
+    """100 test images and 50 training images in MNIST's format."""
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for part, size, suffix in (("t10k", 100, ".gz"), ("train", 50, "")):
+        pixels = rng.integers(0, 256, size=(size, 6, 6))
+        write_idx(folder / f"{part}-images-idx3-ubyte{suffix}", pixels)
+        write_idx(folder / f"{part}-labels-idx1-ubyte{suffix}", np.arange(size) % 10)
+    return folder
+
+
+def test_local_idx_files(local_mnist: Path) -> None:
+    data = get_dataset("mnist", data_dir=local_mnist.parent)
+    assert data.X_train.shape == (50, 36)
+    assert data.X_test.shape == (100, 36)
+    part = get_dataset("mnist_10k", 2, data_dir=local_mnist)
+    assert (len(part.X_train), len(part.X_test), part.num_classes) == (80, 20, 10)
+
+
+def test_damaged_idx_files(local_mnist: Path) -> None:
+    labels = local_mnist / "t10k-labels-idx1-ubyte.gz"
+    labels.write_bytes(gzip.compress(gzip.decompress(labels.read_bytes())[:-1]))
+    with pytest.raises(
+        DataFileError, match=r"cut short: 99 values for shape \(100,\); copy it again"
+    ):
+        get_dataset("mnist_10k", data_dir=local_mnist)
+    labels.write_bytes(b"no gzip")
+    with pytest.raises(DataFileError, match=r"Cannot read .*labels.*copy it again"):
+        get_dataset("mnist_10k", data_dir=local_mnist)
+    labels.write_bytes(gzip.compress(b"abcdefg"))
+    with pytest.raises(DataFileError, match="is not an IDX file"):
+        get_dataset("mnist_10k", data_dir=local_mnist)
+    labels.unlink()
+    with pytest.raises(
+        DataFileError, match=r"no t10k-labels-idx1-ubyte.gz in .*four published files"
+    ):
+        get_dataset("mnist_10k", data_dir=local_mnist)
+
+
+def test_local_cifar(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
+        batch = {"data": rng.integers(0, 256, size=(20, 3072)), "labels": list(np.arange(20) % 10)}
+        (folder / name).write_bytes(pickle.dumps(batch))
+    data = get_dataset("cifar10", data_dir=tmp_path)
+    assert data.X_train.shape == (100, 3072)
+    assert data.X_test.shape == (20, 3072)
+    (folder / "data_batch_3").unlink()
+    with pytest.raises(DataFileError, match=r"Cannot read .*data_batch_3"):
+        get_dataset("cifar10", data_dir=tmp_path)
+
+
+def test_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> Any:
+        raise DataFileError(f"Could not download {name}")
+
+    monkeypatch.setattr(images, "_from_keras", fail)
+    with pytest.raises(DataFileError, match="Could not download fashion_mnist"):
+        get_dataset("fashion_mnist")
+
+
+def test_real_mnist(real_data: Path) -> None:
+    data = get_dataset("mnist_10k", data_dir=real_data)
+    assert data.X_train.shape == (8000, 784)
+    assert data.X_test.shape == (2000, 784)
+    assert data.num_classes == 10

@@ -1,0 +1,111 @@
+"""Paired comparison of models against hand computation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from bayesian_benchmarks.errors import BenchmarkError, UnknownNameError
+from bayesian_benchmarks.results import ResultRow
+from bayesian_benchmarks.results.paired import format_paired, paired_differences
+
+
+def row(
+    model: str, split: int, value: float, *, seed: int = 0, dataset: str = "yacht"
+) -> ResultRow:
+    settings = json.dumps({"depth": 3, "num_steps": 8000})
+    return ResultRow(
+        task="regression",
+        dataset=dataset,
+        split=split,
+        model=model,
+        settings_hash="0",
+        seed=seed,
+        depth=3,
+        settings=settings,
+        metrics={"test_log_likelihood": value, "test_rmse": -value, "coverage_90": 0.9},
+    )
+
+
+SCORES = {
+    "diwp:relu": [-0.6, -0.5, -0.9],
+    "nngp:relu": [-0.7, -0.8, -0.95],
+    "dgp:relu": [-2, -1, -3],
+}
+ROWS = [row(model, split, v) for model, values in SCORES.items() for split, v in enumerate(values)]
+
+
+def test_differences_to_the_best() -> None:
+    best, *others = paired_differences(ROWS, "test_log_likelihood")
+    assert (best.model, best.is_baseline, best.num_splits) == ("diwp:relu", True, 3)
+    assert best.mean == pytest.approx(np.mean(SCORES["diwp:relu"]))
+    assert [line.model for line in others] == ["dgp:relu", "nngp:relu"]
+    for line in others:
+        differences = np.subtract(SCORES[line.model], SCORES["diwp:relu"])
+        assert line.difference == pytest.approx(differences.mean())
+        assert line.two_errors == pytest.approx(2 * differences.std(ddof=1) / math.sqrt(3))
+        assert not line.is_baseline
+
+
+def test_the_lower_error_is_better() -> None:
+    assert paired_differences(ROWS, "test_rmse")[0].model == "diwp:relu"
+
+
+def test_any_baseline() -> None:
+    lines = paired_differences(ROWS, "test_log_likelihood", baseline="nngp:relu")
+    assert [line.model for line in lines] == ["nngp:relu", "dgp:relu", "diwp:relu"]
+    assert lines[2].difference > 0
+
+
+def test_only_shared_splits_count_and_seeds_are_averaged() -> None:
+    rows = [
+        *(row("a", 0, -1.0, seed=seed) for seed in range(3)),
+        row("a", 0, -5.0, seed=3),
+        row("a", 1, -1.0),
+        row("a", 7, 100.0),
+        row("b", 0, -1.0),
+        row("b", 1, -2.0),
+    ]
+    first, second = paired_differences(rows, "test_log_likelihood", baseline="b")
+    assert (second.model, second.num_splits) == ("a", 2)
+    assert second.difference == pytest.approx(((-2.0 + 1.0) + (-1.0 + 2.0)) / 2)
+    assert first.num_splits == 2
+    # On the splits of both, b's mean of -1.5 is no better than a's of -1.5; split 7 does not count.
+    assert paired_differences(rows[:-1], "test_log_likelihood")[0].model == "b"
+
+
+def test_one_split_has_no_error_and_no_split_in_common_is_refused() -> None:
+    lines = paired_differences([row("a", 0, 1.0), row("b", 0, 0.5)], "test_log_likelihood")
+    assert math.isnan(lines[1].two_errors)
+    with pytest.raises(BenchmarkError, match="yacht: b and a have no split in common"):
+        paired_differences([row("a", 0, 1.0), row("b", 1, 0.5)], "test_log_likelihood")
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(UnknownNameError, match="'coverage_90'"):
+        paired_differences(ROWS, "coverage_90")
+    with pytest.raises(UnknownNameError, match=r"'dwp-gw'.*Known: dgp:relu"):
+        paired_differences(ROWS, "test_log_likelihood", baseline="dwp-gw")
+
+
+def test_formats_with_the_papers_figures() -> None:
+    lines = paired_differences(
+        ROWS, "test_log_likelihood", paper="aitchison2021", depth_counts_output_layer=False
+    )
+    text = format_paired(lines, "markdown")
+    header, _, first, second, third = text.splitlines()[:5]
+    assert header.endswith("| mean | difference | published |")
+    assert first == "| yacht | 2 | diwp:relu | 8000 | 3 | -0.6667 |  | -0.64 |"
+    assert second == "| yacht | 2 | dgp:relu | 8000 | 3 | -2 | (-1.33 ± 0.93*) | -2.45 ± 0.49 |"
+    assert third == "| yacht | 2 | nngp:relu | 8000 | 3 | -0.8167 | (-0.15 ± 0.15) | -0.77 ± 0.07 |"
+    assert "diwp:relu" in format_paired(lines)
+    table = list(csv.DictReader(io.StringIO(format_paired(lines, "csv"))))
+    assert float(table[1]["difference"]) == lines[1].difference
+    assert (table[1]["published"], table[1]["published_error"]) == ("-2.45", "0.49")
+    with pytest.raises(UnknownNameError, match="table format"):
+        format_paired(lines, "latex")
