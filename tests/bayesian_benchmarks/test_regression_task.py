@@ -13,7 +13,7 @@ from scipy import stats
 from bayesian_benchmarks import Settings, get_dataset, run_task
 from bayesian_benchmarks.errors import UnknownNameError
 from bayesian_benchmarks.tasks import METRICS, evaluate
-from bayesian_benchmarks.tasks.regression import elbo_per_point
+from bayesian_benchmarks.tasks.training import elbo_per_point
 
 SETTINGS = Settings(num_steps=20, test_samples=6, elbo_samples=7, train_samples=3, batch_size=150)
 
@@ -59,7 +59,8 @@ def test_scores_are_those_of_the_original_units() -> None:
 def test_elbo_of_batches_is_the_elbo_of_all_points() -> None:
     dataset = get_dataset("diabetes")
     model = Gaussian(398)
-    value = elbo_per_point(model, dataset, settings=SETTINGS, seed=40)
+    data = dataset.X_train, dataset.Y_train
+    value = elbo_per_point(model, data, settings=SETTINGS, seed=40)
     assert value == pytest.approx((np.sum(dataset.Y_train**2) - 10.0) / 398)
     sizes = [150, 150, 98]
     assert model.calls == [

@@ -205,7 +205,7 @@ def test_every_layer_has_its_share_of_the_kl(model: str) -> None:
         if isinstance(layer, WishartLayer):
             layer.beta.assign(0.8 * layer.beta.numpy())
         elif isinstance(layer, InverseWishartLayer | InputInverseWishart):
-            layer.gamma.assign(1.0)
+            layer.gamma.assign(3.0)
         else:
             layer.precision_tril.assign(2.0 * np.eye(M))
         assert float(built.prior_kl(seed=0)) > 0.05, number

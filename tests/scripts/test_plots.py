@@ -1,0 +1,65 @@
+"""The scripts that draw: a picture comes out, and bad input is one line."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_plot_prior(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--points", "8", "--layers", "2", "--output"]
+    assert load("plot_prior").main([*small, "a.png"]) == 0
+    assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
+    capsys.readouterr()
+    assert load("plot_prior").main([*small, "nowhere/a.png"]) == 2
+    assert "cannot write the picture nowhere/a.png" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        load("plot_prior").main(["--delta", "-1"])
+    assert "--delta is -1.0; it must be positive." in capsys.readouterr().err
+
+
+def test_plot_fit_of_made_up_data() -> None:
+    short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "nngp:relu"]
+    assert load("plot_fit").main(short) == 0
+    assert Path("fit.png").stat().st_size > 10_000
+
+
+def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(30, 3))
+    np.savetxt("one.csv", table[:, :2], delimiter=",", header="x,y", comments="")
+    np.savetxt("two.csv", table, delimiter=",", header="x,z,y", comments="")
+    plot_fit = load("plot_fit")
+    short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "--csv"]
+    assert plot_fit.main([*short, "one.csv"]) == 0
+    capsys.readouterr()
+    for arguments, message in (
+        ([*short, "two.csv"], "two.csv has 2 features; one is needed"),
+        ([*short, "none.csv"], "none.csv"),
+        (["--models", "dpg"], "Unknown model 'dpg'"),
+    ):
+        assert plot_fit.main(arguments) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("plot_fit.py: ")
+        assert message in err
+        assert err.count("\n") == 1
