@@ -26,7 +26,7 @@ from rich.progress import track
 from rich.table import Table
 
 SIZES = {"yacht": "277x6", "boston": "455x13", "protein": "1000x9"}
-MODELS = ("dwp-gw", "dwp-a-gw", "dwp-ab-gw", "dgp")
+MODELS = ("dwp-gw", "dwp-a-gw", "dwp-ab-gw", "dgp", "diwp", "nngp")
 
 
 def measure(case: dict[str, Any]) -> dict[str, float]:
@@ -36,7 +36,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     import numpy as np
     import tensorflow as tf
 
-    from gpflow_dkp.models import DGP, DWP
+    from gpflow_dkp import models
     from gpflow_dkp.training import configure_threads
     from gpflow_dkp.training.fit import Trainer
 
@@ -57,10 +57,10 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
         "num_samples": case["samples"],
         "precision": precision,
     }
-    if case["model"] == "dgp":
-        model = DGP.from_data(X, Y, **settings)
-    else:
-        model = DWP.from_data(X, Y, posterior=case["model"].removeprefix("dwp-"), **settings)
+    family, _, posterior = case["model"].partition("-")
+    if posterior:
+        settings["posterior"] = posterior
+    model = getattr(models, family.upper()).from_data(X, Y, **settings)
     trainer = Trainer(model, (X, Y), num_steps=10**6)
     trainer.steps(0, 3)
     seconds = []
