@@ -57,6 +57,8 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
         "num_samples": case["samples"],
         "precision": precision,
     }
+    if case["log_ratio"] != "expected":
+        settings["log_ratio"] = case["log_ratio"]
     family, _, posterior = case["model"].partition("-")
     if posterior:
         settings["posterior"] = posterior
@@ -106,6 +108,13 @@ def parse_arguments() -> argparse.Namespace:
         choices=["full", "mixed-gradient", "mixed", "float32"],
         default=["full", "mixed"],
     )
+    parser.add_argument(
+        "--log-ratios",
+        nargs="+",
+        choices=["expected", "sampled"],
+        default=["expected"],
+        help="the layers' part of the bound: in closed form, or sampled as in the papers' code",
+    )
     parser.add_argument("--samples", nargs="+", type=int, default=[10])
     parser.add_argument("--inducing", type=int, default=100)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -126,16 +135,18 @@ def main() -> None:
             "depth": depth,
             "size": SIZES.get(size, size),
             "precision": precision,
+            "log_ratio": log_ratio,
             "samples": samples,
             "inducing": arguments.inducing,
             "threads": arguments.threads,
             "steps": arguments.steps,
         }
-        for size, depth, model, samples, precision in itertools.product(
+        for size, depth, model, samples, log_ratio, precision in itertools.product(
             arguments.sizes,
             arguments.depths,
             arguments.models,
             arguments.samples,
+            arguments.log_ratios,
             arguments.precisions,
         )
     ]
@@ -151,6 +162,7 @@ def main() -> None:
         "depth",
         "model",
         "S",
+        "log ratio",
         "precision",
         "ms/step",
         "CPU ms",
@@ -164,6 +176,7 @@ def main() -> None:
             str(case["depth"]),
             case["model"],
             str(case["samples"]),
+            case["log_ratio"],
             case["precision"],
             f"{statistics.median(run['ms'] for run in runs):.1f}",
             f"{statistics.median(run['cpu_ms'] for run in runs):.1f}",
