@@ -48,7 +48,7 @@ class DeepModel(DeepKernelProcess):
         :param depth: number of layers including the output layer.
         :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D; for models with widths.
-        :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1 without bias.
+        :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1.
         :param seed: chooses the inducing points and the layers' random starting values.
         :param settings: further arguments of the constructor.
         """
@@ -85,14 +85,13 @@ def squared_exponential(num_features: int | None = None) -> Kernel:
 
 
 def relu(num_features: int | None = None) -> Kernel:
-    """Arc-cosine of order 1 without bias, on Gram matrices or with one variance a feature on inputs.
+    """Arc-cosine of order 1, on Gram matrices or with one weight variance a feature on inputs.
 
-    On Gram matrices the weight variance is fixed: the kernel's variance does the same.
+    The biases matter: without them every function of the prior is homogeneous, f(c x) = c f(x). On Gram
+    matrices the weight variance is fixed: the kernel's variance does the same.
     """
     weights = 1.0 if num_features is None else np.full(num_features, 1.0 / num_features)
-    # GPflow's bias variance is positive, and this is as good as 0.
-    kernel = ArcCosine(order=1, weight_variances=weights, bias_variance=1e-8)
-    gpflow.set_trainable(kernel.bias_variance, False)
+    kernel = ArcCosine(order=1, weight_variances=weights, bias_variance=0.5)
     gpflow.set_trainable(kernel.weight_variances, num_features is not None)
     return kernel
 

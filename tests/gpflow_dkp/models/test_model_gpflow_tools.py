@@ -220,3 +220,18 @@ def test_from_data_trains_the_logarithms_of_positive_parameters(model: str) -> N
     variance = built.likelihood.variance
     assert float(variance.unconstrained_variable) == pytest.approx(np.log(variance.numpy()), 1e-4)
     assert type(gpflow.kernels.Matern12().variance.transform).__name__ != "Exp"
+
+
+@models
+def test_from_data_with_arc_cosine_kernels(model: str) -> None:
+    """Every bias is trained; weight variances only on inputs, where the kernel's variance differs."""
+    from gpflow_dkp import models as package
+
+    built = getattr(package, model).from_data(X, Y, depth=2, num_inducing=5, kernel="relu")
+    for kernel in built.kernels:
+        assert kernel.order == 1
+        assert kernel.bias_variance.trainable
+        on_inputs = kernel.weight_variances.shape == (D,)
+        assert kernel.weight_variances.trainable == on_inputs
+    assert kernel.weight_variances.shape == ()
+    assert (built.kernels[0].weight_variances.shape == (D,)) == (model != "DIWP")
