@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
@@ -26,14 +26,15 @@ class DIWP(DeepModel):
     :param kernels: all on Gram matrices; `kernels[0]` acts on G_1, then one after each hidden layer.
     :param log_ratio: of the hidden layers, "expected" (closed form, the default) or "sampled" (as in
         the paper); Omega's is always in closed form.
-    :param input_bias: learn a shift of each input feature.
-    :param input_scale: learn a scale of each input feature.
+    :param input_bias: learn a shift of each input feature, as `from_data` does.
+    :param input_scale: learn a scale of each input feature, as `from_data` does.
 
     Other arguments as in `DeepKernelProcess`.
     """
 
     _num_input_kernels = 0
     _has_widths = False
+    _settings_from_data: ClassVar[dict[str, Any]] = {"input_bias": True, "input_scale": True}
 
     def __init__(
         self,

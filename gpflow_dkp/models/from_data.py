@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gpflow
 import numpy as np
@@ -24,6 +24,9 @@ class DeepModel(DeepKernelProcess):
 
     _has_widths = True
     """Whether the constructor takes the hidden layers' `widths`, and a `seed` for their start."""
+
+    _settings_from_data: ClassVar[dict[str, Any]] = {}
+    """Arguments of the constructor that `from_data` gives unless it is given others."""
 
     @classmethod
     def from_data(
@@ -62,6 +65,7 @@ class DeepModel(DeepKernelProcess):
             settings = {"widths": widths, "seed": seed, **settings}
         elif width is not None:
             raise ValueError(f"width: got {width}, {cls.__name__} has no widths")
+        settings = {**cls._settings_from_data, **settings}
         centres, targets = cluster(X, Y, num_inducing, seed)
         make_kernel, on_inputs = KERNELS[kernel], cls._num_input_kernels
         # With GPflow's softplus, 1 000 steps of 0.01 move a lengthscale by at most 10.

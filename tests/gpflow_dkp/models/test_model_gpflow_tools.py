@@ -235,3 +235,16 @@ def test_from_data_with_arc_cosine_kernels(model: str) -> None:
         assert kernel.weight_variances.trainable == on_inputs
     assert kernel.weight_variances.shape == ()
     assert (built.kernels[0].weight_variances.shape == (D,)) == (model != "DIWP")
+
+
+def test_from_data_learns_the_shift_and_the_scale_of_a_diwps_inputs() -> None:
+    from gpflow_dkp.models import DIWP
+
+    layer = DIWP.from_data(X, Y, num_inducing=5).hidden_layers[0]
+    assert layer.bias.trainable
+    assert layer.bias.shape == (D,)
+    assert layer.scale.trainable
+    assert layer.scale.shape == (D,)
+    plain = DIWP.from_data(X, Y, num_inducing=5, input_bias=False, input_scale=False)
+    assert plain.hidden_layers[0].bias is None
+    assert plain.hidden_layers[0].scale is None
