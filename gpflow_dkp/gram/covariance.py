@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import singledispatch
 
 import gpflow
@@ -122,36 +123,56 @@ def _arc_cosine(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
 
     def block(inner: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         norms = tf.cast(left, inner.dtype)[..., :, None] * tf.cast(right, inner.dtype)[..., None, :]
-        value = _arc_cosine_angular(inner / norms, kernel.order)
-        return _like(kernel.variance, inner) / math.pi * value * norms**kernel.order
+        value = angular(inner / norms) * _integer_power(norms, kernel.order)
+        return _like(kernel.variance, inner) / math.pi * value
 
+    angular = _ANGULAR[kernel.order]
     ii = block(weighted.ii, norm_i, norm_i)
-    angular_at_zero = _arc_cosine_angular(tf.ones([], ii.dtype), kernel.order)
-    scale = _like(kernel.variance, ii) / math.pi * angular_at_zero
+    scale = _like(kernel.variance, ii) / math.pi * angular(tf.ones([], ii.dtype))
     return GramBlocks(
-        tf.linalg.set_diag(ii, scale * norm_i ** (2 * kernel.order)),
+        tf.linalg.set_diag(ii, scale * _integer_power(weighted.ii_diag, kernel.order)),
         block(weighted.it, norm_i, norm_t),
-        tf.cast(scale, norm_t.dtype) * norm_t ** (2 * kernel.order),
+        tf.cast(scale, norm_t.dtype) * _integer_power(weighted.tt, kernel.order),
     )
 
 
-def _arc_cosine_angular(cosine: tf.Tensor, order: int) -> tf.Tensor:
-    """J_n(theta) of [Cho & Saul 2009], n = 0, 1, 2, from cos(theta).
+def _integer_power(x: tf.Tensor, power: int) -> tf.Tensor:
+    """x ** power, power 0, 1 or 2, without the logarithm in the gradient of `tf.pow`."""
+    return (tf.ones_like(x), x, tf.square(x))[power]
 
-    arccos has an infinite gradient at cos = 1, where J_1 and J_2 have a finite one: the angle is
-    masked before the function. J_0's gradient does diverge there; its masked value is 0.
-    """
+
+# J_n(theta) of [Cho & Saul 2009] as functions of cos(theta), [...] each. dJ_1 / dcos = J_0 and
+# dJ_2 / dcos = 4 J_1, both finite at cos = 1, where arccos has an infinite gradient.
+
+
+def _angular_0(cosine: tf.Tensor) -> tf.Tensor:
+    """pi - theta. Its gradient diverges at cos = 1 and -1 and is taken for 0 there."""
     inside = tf.abs(cosine) < 1.0
-    angle = tf.acos(tf.where(inside, cosine, tf.zeros_like(cosine)))
-    aligned = tf.where(cosine > 0, tf.zeros_like(cosine), math.pi * tf.ones_like(cosine))
-    theta = tf.where(inside, angle, aligned)
-    if order == 0:
-        return math.pi - theta
-    safe = tf.where(inside, 1.0 - tf.square(cosine), tf.ones_like(cosine))
-    sine = tf.where(inside, tf.sqrt(safe), tf.zeros_like(cosine))
-    if order == 1:
-        return sine + (math.pi - theta) * cosine
-    return 3.0 * sine * cosine + (math.pi - theta) * (1.0 + 2.0 * tf.square(cosine))
+    angle = tf.acos(tf.where(inside, -cosine, tf.zeros_like(cosine)))
+    aligned = tf.where(cosine > 0, math.pi * tf.ones_like(cosine), tf.zeros_like(cosine))
+    return tf.where(inside, angle, aligned)
+
+
+@tf.custom_gradient
+def _angular_1(cosine: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """sin(theta) + (pi - theta) cos(theta)."""
+    value = _sine(cosine) + _angular_0(cosine) * cosine
+    return value, lambda upstream: upstream * _angular_0(cosine)
+
+
+@tf.custom_gradient
+def _angular_2(cosine: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """3 sin(theta) cos(theta) + (pi - theta) (1 + 2 cos(theta)^2)."""
+    squared = tf.square(cosine)
+    value = 3.0 * _sine(cosine) * cosine + _angular_0(cosine) * (1.0 + 2.0 * squared)
+    return value, lambda upstream: 4.0 * upstream * _angular_1(cosine)
+
+
+def _sine(cosine: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.maximum(1.0 - tf.square(cosine), 0.0))
+
+
+_ANGULAR = (_angular_0, _angular_1, _angular_2)
 
 
 @_dispatch.register(kernels.Constant)
