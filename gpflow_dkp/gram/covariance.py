@@ -36,10 +36,12 @@ def from_inputs(
     :param X: [N, D].
     :returns: blocks with no sample dimension.
     """
-    Z = gpflow.models.util.inducingpoint_wrapper(inducing_variable)
-    return GramBlocks(
-        covariances.Kuu(Z, kernel), covariances.Kuf(Z, kernel, X), kernel(X, full_cov=False)
-    )
+    Z = inducing_variable
+    if isinstance(Z, InducingVariables):
+        ii, it = covariances.Kuu(Z, kernel), covariances.Kuf(Z, kernel, X)
+    else:
+        ii, it = kernel(Z), kernel(Z, X)
+    return GramBlocks(ii, it, kernel(X, full_cov=False))
 
 
 @singledispatch

@@ -44,7 +44,7 @@ class InputInverseWishart(Layer):
     :param scale: learn a scale of each feature.
 
     Parameters: `delta` > 0, of the prior and the posterior; variational `gamma` > 0 and `V` [N_0, r];
-    `bias` and `scale` [N_0], or None.
+    `bias` and `scale` [N_0], or None. `jitter` is added to G where Omega is not formed; a model sets it.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class InputInverseWishart(Layer):
         self.num_inducing = num_inducing
         self.num_features = num_features
         self.gradient_dtype: tf.DType | None = None
+        self.jitter: tf.Variable | float = gpflow.default_jitter()
         self.delta = Parameter(delta, transform=tfb.Exp())
         self.gamma = Parameter(1.0, transform=tfb.Exp())
         self.V = Parameter(0.1 * np.eye(num_features, rank))
@@ -85,6 +86,11 @@ class InputInverseWishart(Layer):
 
         :param covariance: the inputs as `FeatureBlocks` of Z [M, N_0] and X^T [N_0, N].
         """
+        if covariance.ii.shape[-1] != self.num_inducing:
+            raise ValueError(
+                f"InputInverseWishart: got {covariance.ii.shape[-1]} inducing points, needs "
+                f"{self.num_inducing}"
+            )
         drawn = InverseWishartNoise(*noise)
         V = tf.convert_to_tensor(self.V)
         log_ratio = tf.broadcast_to(self._expected_log_ratio(V), tf.shape(drawn.diag)[:1])
@@ -102,7 +108,7 @@ class InputInverseWishart(Layer):
 
     def _noise(
         self,
-        num_points: int,
+        num_points: int | None,
         excess: tf.Tensor,
         num_samples: int | tf.Tensor,
         num_data: int | tf.Tensor,
@@ -118,9 +124,9 @@ class InputInverseWishart(Layer):
             dimension, excess, residual_df, num_samples, num_data, seed, first
         )
 
-    def _forms_omega(self, num_points: int) -> bool:
-        """Whether Omega itself is drawn: when G over the points is no smaller."""
-        return self.num_features <= num_points
+    def _forms_omega(self, num_points: int | None) -> bool:
+        """Whether Omega itself is drawn: when G over the points, if their number is known, is no smaller."""
+        return num_points is None or self.num_features <= num_points
 
     def _sample(
         self, inputs: GramBlocks, V: tf.Tensor | None, noise: InverseWishartNoise
@@ -129,6 +135,11 @@ class InputInverseWishart(Layer):
         if not isinstance(inputs, FeatureBlocks):
             raise ValueError(
                 f"InputInverseWishart: got {type(inputs).__name__}, needs the inputs as FeatureBlocks"
+            )
+        if inputs.inducing.shape[-1] != self.num_features:
+            raise ValueError(
+                f"InputInverseWishart: got {inputs.inducing.shape[-1]} features, needs "
+                f"{self.num_features}"
             )
         Z = self._standardise(inputs.inducing)
         X = transpose(self._standardise(transpose(inputs.data)))
@@ -139,8 +150,7 @@ class InputInverseWishart(Layer):
             root = inverse_wishart_root(cholesky(Psi), noise)
             data = tf.matmul(tf.cast(root, X.dtype), X, transpose_a=True)
             return FeatureBlocks(left_multiply(Z, root), data)
-        jitter = tf.constant(gpflow.default_jitter(), Z.dtype)
-        covariance = self._scale_blocks(Z, X, V).with_jitter(jitter)
+        covariance = self._scale_blocks(Z, X, V).with_jitter(tf.cast(self.jitter, Z.dtype))
         chol = cholesky(covariance.ii)
         return conditional_inverse_wishart(
             covariance, chol, chol, tf.ones([], Z.dtype), noise, self.gradient_dtype

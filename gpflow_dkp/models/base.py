@@ -13,13 +13,13 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
-from gpflow.models.util import inducingpoint_wrapper
 
 from .. import gram
 from ..gram import GramBlocks
 from ..layers import GlobalInducingGP, Layer, Marginals
 from ..layers.base import MIN_VARIANCE, check_choice, check_positive_integer
 from ..random import Seed, as_seed, fold_in, normal, split
+from .checks import check_inducing_variable, check_kernels, check_labels
 
 PREDICTION_SAMPLES = 100
 """Samples of the hidden layers in a prediction, as in the papers' tests."""
@@ -95,11 +95,17 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         super().__init__(name=name)
         check_positive_integer("num_latent_gps", num_latent_gps)
         check_positive_integer("num_samples", num_samples)
+        if num_data is not None:
+            check_positive_integer("num_data", num_data)
+        jitter = gpflow.default_jitter() if jitter is None else jitter
+        if not 0.0 <= jitter < np.inf:
+            raise ValueError(f"jitter: got {jitter}, needs a finite number of at least 0")
+        kernels = check_kernels(kernels)
         for kernel in kernels[self._num_input_kernels :]:
             gram.check_computable_from_gram(kernel, features=self._draws_features)
-        self.kernels = list(kernels)
+        self.kernels = kernels
         self.likelihood = likelihood
-        self.inducing_variable = inducingpoint_wrapper(inducing_variable)
+        self.inducing_variable = check_inducing_variable(inducing_variable)
         self.hidden_layers = list(hidden_layers)
         self.output_layer = GlobalInducingGP(
             self.inducing_variable.Z.shape[0], num_latent_gps, output=True
@@ -107,9 +113,8 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         self.num_latent_gps = num_latent_gps
         self.num_samples = num_samples
         self.num_data = num_data
-        default = gpflow.default_jitter() if jitter is None else jitter
         dtype = gpflow.default_float()
-        self.jitter = tf.Variable(default, dtype=dtype, trainable=False, name="jitter")
+        self.jitter = tf.Variable(jitter, dtype=dtype, trainable=False, name="jitter")
         self.kl_weight = tf.Variable(1.0, dtype=dtype, trainable=False, name="kl_weight")
         self.precision = precision
 
@@ -317,7 +322,6 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         ):
             sample = layer.prior_sample(covariance, seed=layer_seed, num_samples=num_samples)
             covariance = self._covariance(kernel, sample)
-            num_samples = 1 if num_samples is None else num_samples
         sample = self.output_layer.prior_sample(covariance, seed=seeds[-1], num_samples=num_samples)
         return sample.inducing
 
@@ -471,6 +475,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
             raise ValueError(
                 f"data: got Y {Y.shape}, needs {columns} columns for {likelihood.name}"
             )
+        check_labels(likelihood, Y)
         # GPflow's Softmax indexes with the labels, its MultiClass compares them.
         return self._check_inputs(X), tf.cast(Y, tf.int64 if softmax else gpflow.default_float())
 

@@ -11,7 +11,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GlobalInducingGP
-from .from_data import DeepModel, check_widths, num_inducing_of
+from .checks import check_inducing_variable, check_widths
+from .from_data import DeepModel
 
 
 class DGP(DeepModel):
@@ -43,7 +44,7 @@ class DGP(DeepModel):
         **settings: Any,
     ) -> None:
         check_widths(kernels, widths)
-        num_inducing = num_inducing_of(inducing_variable)
+        num_inducing = check_inducing_variable(inducing_variable).Z.shape[0]
         layers = [
             GlobalInducingGP(num_inducing, width, log_ratio=log_ratio, seed=[seed, i])
             for i, width in enumerate(widths)

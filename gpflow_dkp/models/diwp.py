@@ -9,11 +9,11 @@ import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.models.util import inducingpoint_wrapper
 
 from ..gram import FeatureBlocks, GramBlocks
 from ..layers import InputInverseWishart, InverseWishartLayer
 from ..linalg import transpose
+from .checks import check_inducing_variable, check_kernels
 from .from_data import DeepModel
 
 
@@ -47,15 +47,16 @@ class DIWP(DeepModel):
         input_scale: bool = False,
         **settings: Any,
     ) -> None:
-        Z = inducingpoint_wrapper(inducing_variable).Z
-        num_inducing, num_features = Z.shape
-        layers = [
-            InputInverseWishart(num_inducing, num_features, bias=input_bias, scale=input_scale),
-            *(InverseWishartLayer(num_inducing, log_ratio=log_ratio) for _ in kernels[1:]),
-        ]
-        super().__init__(kernels, likelihood, inducing_variable, layers, **settings)
+        kernels = check_kernels(kernels)
+        num_inducing, num_features = check_inducing_variable(inducing_variable).Z.shape
+        input_layer = InputInverseWishart(
+            num_inducing, num_features, bias=input_bias, scale=input_scale
+        )
+        hidden = [InverseWishartLayer(num_inducing, log_ratio=log_ratio) for _ in kernels[1:]]
+        super().__init__(kernels, likelihood, inducing_variable, [input_layer, *hidden], **settings)
+        input_layer.jitter = self.jitter
 
     def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
         """The inputs themselves, for the layer of Omega."""
-        Z = tf.convert_to_tensor(inducingpoint_wrapper(Z).Z)
+        Z = tf.convert_to_tensor(Z.Z if isinstance(Z, InducingVariables) else Z)
         return FeatureBlocks(Z, transpose(tf.cast(X, self._data_dtype)))

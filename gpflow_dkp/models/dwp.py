@@ -11,7 +11,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..layers import WishartLayer
-from .from_data import DeepModel, check_widths, num_inducing_of
+from .checks import check_inducing_variable, check_widths
+from .from_data import DeepModel
 
 
 class DWP(DeepModel):
@@ -43,7 +44,7 @@ class DWP(DeepModel):
         **settings: Any,
     ) -> None:
         check_widths(kernels, widths)
-        num_inducing = num_inducing_of(inducing_variable)
+        num_inducing = check_inducing_variable(inducing_variable).Z.shape[0]
         layers = [
             WishartLayer(num_inducing, width, posterior, log_ratio=log_ratio, seed=[seed, i])
             for i, width in enumerate(widths)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gpflow
 import numpy as np
-import tensorflow as tf
-from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import ArcCosine, Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
 from sklearn.cluster import KMeans
@@ -17,6 +14,7 @@ from typing_extensions import Self
 
 from ..layers.base import check_choice, check_positive_integer
 from .base import DeepKernelProcess
+from .checks import check_arrays, check_labels
 
 
 class DeepModel(DeepKernelProcess):
@@ -44,9 +42,9 @@ class DeepModel(DeepKernelProcess):
     ) -> Self:
         """The papers' model for X [N, D] and Y [N, P], both normalised.
 
-        One kind of kernel in every layer, with ARD on the inputs, and a Gaussian likelihood, both trained
-        by the logarithms of their parameters, inducing points at the centres of a k-means clustering
-        of the data, and as pseudo-observations there the mean targets of the clusters.
+        One kind of kernel in every layer, with ARD where it acts on inputs, and a Gaussian likelihood,
+        both trained by the logarithms of their parameters, inducing points at the centres of a k-means
+        clustering of the data, and as pseudo-observations there the mean targets of the clusters.
 
         :param depth: number of layers including the output layer.
         :param num_inducing: M; no more are used than X has distinct rows.
@@ -72,6 +70,7 @@ class DeepModel(DeepKernelProcess):
         logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
         with gpflow.config.as_context(logarithmic):
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
+            check_labels(likelihood, Y)
             kernels = [make_kernel(num_features) for _ in range(on_inputs)]
             kernels += [make_kernel() for _ in range(depth - on_inputs)]
         settings = {"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings}
@@ -111,53 +110,3 @@ def cluster(
     clustering = KMeans(num_clusters, n_init=1, random_state=seed).fit(X)
     members = np.equal(clustering.labels_, np.arange(num_clusters)[:, None])
     return clustering.cluster_centers_, members @ Y / np.sum(members, 1, keepdims=True)
-
-
-def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """X [N, D] and Y [N, P] as arrays of GPflow's default float.
-
-    :raises ValueError: for other shapes, too few rows, or NaN or infinite values.
-    """
-    X, Y = np.asarray(X), np.asarray(Y)
-    for name, array in (("X", X), ("Y", Y)):
-        if array.dtype.kind not in "biuf":
-            raise ValueError(f"data: {name} is of type {array.dtype}, needs numbers")
-    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
-        raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
-    if len(X) < 2:
-        raise ValueError(f"data: got {len(X)} rows, needs at least 2")
-    if X.shape[1] < 1 or Y.shape[1] < 1:
-        raise ValueError(
-            f"data: got X {X.shape} and Y {Y.shape}, needs at least one column in each"
-        )
-    for name, array in (("X", X), ("Y", Y)):
-        if not np.all(np.isfinite(array)):
-            row, column = np.argwhere(~np.isfinite(array))[0]
-            raise ValueError(
-                f"data: {name}[{row}, {column}] is {array[row, column]}, needs finite numbers; "
-                "remove or impute such rows"
-            )
-    dtype = gpflow.default_float()
-    return X.astype(dtype), Y.astype(dtype)
-
-
-def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
-    """Raise `ValueError` unless there is one width fewer than kernels."""
-    if len(kernels) != len(widths) + 1:
-        raise ValueError(
-            f"got {len(kernels)} kernels and {len(widths)} widths, needs one kernel more than widths: "
-            "the first acts on the inputs, then one after each hidden layer"
-        )
-    for width in widths:
-        check_positive_integer("widths", width)
-
-
-def num_inducing_of(inducing_variable: InducingVariables | tf.Tensor) -> int:
-    """M of an array Z [M, D] or of GPflow inducing points."""
-    if isinstance(inducing_variable, InducingVariables):
-        shape = inducing_variable.Z.shape
-    else:
-        shape = tf.convert_to_tensor(inducing_variable).shape
-    if shape.rank != 2 or shape[0] < 1:
-        raise ValueError(f"inducing_variable: got shape {shape}, needs [M, D] with M at least 1")
-    return int(shape[0])

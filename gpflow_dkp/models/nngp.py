@@ -18,8 +18,9 @@ from .from_data import DeepModel
 class NNGP(DeepModel):
     """Kernels of kernels, K_L(... K_2(K_1(X))), without a random Gram matrix between, under one GP layer.
 
-    The limit of `DWP` and `DGP` as the widths grow, and of `DIWP` as delta grows: with arc-cosine
-    kernels the neural network Gaussian process of an infinitely wide network.
+    The limit of `DWP` and `DGP` as the widths grow, and, with a first kernel on X / sqrt(D), of `DIWP`
+    as delta grows: with arc-cosine kernels the neural network Gaussian process of an infinitely wide
+    network.
 
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
 

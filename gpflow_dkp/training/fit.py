@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from ..layers.base import check_positive_integer
 from ..models import DeepKernelProcess
-from ..models.from_data import check_arrays
+from ..models.checks import check_arrays, check_labels
 from ..random import as_seed, fold_in
 from .adam import FlatAdam
 from .checkpoint import Checkpoints
@@ -147,6 +147,7 @@ class Trainer:
     ) -> None:
         check_positive_integer("num_steps", num_steps)
         X, Y = check_arrays(*data)
+        check_labels(model.likelihood, Y)
         if batch_size is not None:
             check_positive_integer("batch_size", batch_size)
         if kl_annealing_steps < 0:

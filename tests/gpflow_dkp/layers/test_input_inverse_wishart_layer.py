@@ -131,3 +131,15 @@ def test_a_covariance_is_refused() -> None:
 def test_bad_arguments(arguments: tuple, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         InputInverseWishart(*arguments, **settings)
+
+
+def test_inputs_of_another_shape_are_refused() -> None:
+    layer = make_layer(3)
+    with pytest.raises(ValueError, match="got 4 features, needs 3"):
+        layer.propagate(inputs(4), seed=0)
+    with pytest.raises(ValueError, match="got 4 features, needs 3"):
+        layer.prior_sample(inputs(4), seed=0)
+    fewer = FeatureBlocks(inputs(3).inducing[:2], inputs(3).data)
+    with pytest.raises(ValueError, match="got 2 inducing points, needs 4"):
+        layer.propagate(fewer, seed=0)
+    assert layer.prior_sample(fewer, seed=0).ii.shape == (1, 2, 2)

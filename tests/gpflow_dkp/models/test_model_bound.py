@@ -390,3 +390,14 @@ def test_more_samples_scatter_less() -> None:
     many = [float(model.elbo(data, num_samples=100, seed=seed)) for seed in range(15)]
     # A tenth of the standard deviation; a ratio of 15 draws' above 0.4 has probability 1e-6.
     assert np.std(many) < 0.4 * np.std(few)
+
+
+def test_more_jitter_mends_a_diwp_whose_inputs_have_more_features_than_inducing_points() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = 1e5 * rng.normal(size=(12, 30)), rng.normal(size=(12, 1))
+    Z = np.repeat(X[:4], 2, axis=0)
+    kernels = [SquaredExponential(lengthscales=1e5), SquaredExponential()]
+    built = MODELS["DIWP"](kernels, likelihoods.Gaussian(), Z, num_samples=2)
+    assert not np.isfinite(built.elbo((X, Y), seed=0))
+    built.jitter.assign(1.0)
+    assert np.isfinite(built.elbo((X, Y), seed=0))

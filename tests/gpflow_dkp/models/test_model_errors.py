@@ -4,17 +4,20 @@ import gpflow
 import numpy as np
 import pytest
 from gpflow import kernels as k
-from model_cases import make_model, regression_data
+from model_cases import MODELS, make_model, regression_data
 
 from gpflow_dkp.gram import KernelNotComputableFromGram
 from gpflow_dkp.models import DGP, DWP
+from gpflow_dkp.training import fit
 
 X, Y = regression_data()
 models = pytest.mark.parametrize("model", [DWP, DGP])
+all_models = pytest.mark.parametrize("model", list(MODELS.values()))
 
 
 def build(model: type, kernels: list[k.Kernel] | None = None, **settings):  # type: ignore[no-untyped-def]
-    settings.setdefault("widths", [2])
+    if model in (DWP, DGP):
+        settings.setdefault("widths", [2])
     Z = settings.pop("Z", X[:4])
     kernels = [k.Matern32(), k.Matern32()] if kernels is None else kernels
     return model(kernels, gpflow.likelihoods.Gaussian(), Z, **settings)
@@ -77,8 +80,8 @@ def test_unknown_choices(model: type) -> None:
     assert built.precision == "full"
 
 
-@models
-@pytest.mark.parametrize("name", ["num_latent_gps", "num_samples"])
+@all_models
+@pytest.mark.parametrize("name", ["num_latent_gps", "num_samples", "num_data"])
 @pytest.mark.parametrize("value", [0, -3, 1.5, True])
 def test_counts(model: type, name: str, value: object) -> None:
     check_refused(lambda: build(model, **{name: value}), f"{name}: got {value}, needs an integer")
@@ -90,10 +93,67 @@ def test_unknown_argument(model: type) -> None:
         build(model, num_lattent_gps=1)
 
 
-@models
-@pytest.mark.parametrize("shape", [(4,), (4, 2, 1), (0, 2)])
+@all_models
+@pytest.mark.parametrize("jitter", [-1e-6, np.nan, np.inf])
+def test_bad_jitter(model: type, jitter: float) -> None:
+    check_refused(lambda: build(model, jitter=jitter), "jitter: got .*, needs a finite number")
+
+
+@all_models
+def test_kernels_that_are_no_list_of_kernels(model: type) -> None:
+    check_refused(
+        lambda: build(model, []), r"kernels: got list \[\], needs a list of GPflow kernels"
+    )
+    check_refused(lambda: build(model, k.Matern32()), "kernels: got Matern32, needs a list")
+    check_refused(lambda: build(model, [k.Matern32(), "rbf"]), "kernels: got str 'rbf' among them")
+
+
+@all_models
+@pytest.mark.parametrize("shape", [(4,), (4, 2, 1), (0, 2), (3, 0)])
 def test_inducing_points_of_a_wrong_shape(model: type, shape: tuple[int, ...]) -> None:
     check_refused(lambda: build(model, Z=np.zeros(shape)), "inducing_variable: got shape")
+
+
+@all_models
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, "many"])
+def test_inducing_points_that_are_not_finite(model: type, bad: object) -> None:
+    Z = X[:4].astype(object)
+    Z[1, 0] = bad
+    Z = Z if bad == "many" else Z.astype(float)
+    check_refused(lambda: build(model, Z=Z), "inducing_variable: got values that are not finite")
+
+
+LABELS = {
+    "Softmax": (lambda: gpflow.likelihoods.Softmax(3), [3, -1, 0.5], "integers from 0 to 2"),
+    "MultiClass": (lambda: gpflow.likelihoods.MultiClass(3), [3, -1, 0.5], "integers from 0 to 2"),
+    "Bernoulli": (gpflow.likelihoods.Bernoulli, [2, -1, 0.5], "0 and 1, or -1 and 1"),
+}
+
+
+@all_models
+@pytest.mark.parametrize("likelihood", list(LABELS))
+def test_labels_that_the_likelihood_would_misread(model: type, likelihood: str) -> None:
+    make, bad_labels, needs = LABELS[likelihood]
+    good = np.tile([[0.0], [1.0]], [len(X) // 2, 1])
+    built = model.from_data(X, good, num_inducing=3, likelihood=make())
+    assert np.isfinite(built.elbo((X, good), num_samples=1))
+    for bad in bad_labels:
+        labels = good.copy()
+        labels[3] = bad
+        message = rf"data: got a label .*, {likelihood} needs {needs}"
+        check_refused(
+            lambda labels=labels: model.from_data(X, labels, num_inducing=3, likelihood=make()),
+            message,
+        )
+        check_refused(lambda labels=labels: built.elbo((X, labels), num_samples=1), message)
+        check_refused(lambda labels=labels: fit(built, (X, labels), num_steps=1), message)
+
+
+def test_bernoulli_labels_of_either_kind_are_taken() -> None:
+    built = make_model("DWP", 2, likelihood=gpflow.likelihoods.Bernoulli())
+    labels = np.where(Y > 0, 1.0, 0.0)
+    same = float(built.elbo((X, labels), seed=0))
+    assert float(built.elbo((X, 2.0 * labels - 1.0), seed=0)) == pytest.approx(same, rel=1e-12)
 
 
 @models

@@ -222,3 +222,12 @@ def test_full_covariances_are_refused(method: str, argument: str) -> None:
     data = (XNEW, YNEW) if method == "predict_log_density" else XNEW
     with pytest.raises(NotImplementedError, match=f"{method}: .*full"):
         getattr(model, method)(data, **{argument: True})
+
+
+@models
+def test_prior_samples_in_a_graph_of_any_number_of_points(model: str) -> None:
+    built = make_model(model, 3)
+    any_number = tf.TensorSpec([None, XNEW.shape[1]], tf.float64)
+    compiled = tf.function(lambda X: built.sample_prior(X, 3, seed=0), input_signature=[any_number])
+    expected = built.sample_prior(XNEW, 3, seed=0)
+    np.testing.assert_allclose(compiled(XNEW), expected, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,113 @@
+"""What the models refuse: kernels, inducing points and data, with one clear line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
+from gpflow.models.util import inducingpoint_wrapper
+
+from ..layers.base import check_positive_integer
+
+
+def check_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels as a list, one a layer.
+
+    :raises ValueError: for none, or for what is no sequence of kernels.
+    """
+    if not isinstance(kernels, Sequence) or not kernels:
+        raise ValueError(
+            f"kernels: got {_brief(kernels)}, needs a list of GPflow kernels, one a layer"
+        )
+    for kernel in kernels:
+        if not isinstance(kernel, Kernel):
+            raise ValueError(f"kernels: got {_brief(kernel)} among them, needs GPflow kernels")
+    return list(kernels)
+
+
+def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
+    """Raise `ValueError` unless there is one width fewer than kernels."""
+    check_kernels(kernels)
+    if np.ndim(widths) != 1:
+        raise ValueError(f"widths: got {_brief(widths)}, needs a list of integers")
+    if len(kernels) != len(widths) + 1:
+        raise ValueError(
+            f"got {len(kernels)} kernels and {len(widths)} widths, needs one kernel more than widths: "
+            "the first acts on the inputs, then one after each hidden layer"
+        )
+    for width in widths:
+        check_positive_integer("widths", width)
+
+
+def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) -> InducingVariables:
+    """GPflow inducing points of an array Z [M, D], or as given.
+
+    :raises ValueError: for another shape, no points, or NaN or infinite values.
+    """
+    given = isinstance(inducing_variable, InducingVariables)
+    Z = np.asarray(inducing_variable.Z if given else inducing_variable)
+    if Z.ndim != 2 or Z.size == 0:
+        raise ValueError(
+            f"inducing_variable: got shape {Z.shape}, needs [M, D] with M and D at least 1"
+        )
+    if Z.dtype.kind not in "biuf" or not np.all(np.isfinite(Z)):
+        raise ValueError("inducing_variable: got values that are not finite numbers")
+    return inducing_variable if given else inducingpoint_wrapper(Z)
+
+
+def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """X [N, D] and Y [N, P] as arrays of GPflow's default float.
+
+    :raises ValueError: for other shapes, too few rows, or NaN or infinite values.
+    """
+    X, Y = np.asarray(X), np.asarray(Y)
+    for name, array in (("X", X), ("Y", Y)):
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"data: {name} is of type {array.dtype}, needs numbers")
+    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
+        raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
+    if len(X) < 2:
+        raise ValueError(f"data: got {len(X)} rows, needs at least 2")
+    if X.shape[1] < 1 or Y.shape[1] < 1:
+        raise ValueError(
+            f"data: got X {X.shape} and Y {Y.shape}, needs at least one column in each"
+        )
+    for name, array in (("X", X), ("Y", Y)):
+        if not np.all(np.isfinite(array)):
+            row, column = np.argwhere(~np.isfinite(array))[0]
+            raise ValueError(
+                f"data: {name}[{row}, {column}] is {array[row, column]}, needs finite numbers; "
+                "remove or impute such rows"
+            )
+    dtype = gpflow.default_float()
+    return X.astype(dtype), Y.astype(dtype)
+
+
+def check_labels(likelihood: Likelihood, Y: np.ndarray | tf.Tensor) -> None:
+    """Raise `ValueError` for labels that a likelihood of classes would misread; none in a graph."""
+    if tf.is_tensor(Y) and not hasattr(Y, "numpy"):
+        return
+    labels = np.unique(np.asarray(Y))
+    if isinstance(likelihood, (Softmax, MultiClass)):
+        allowed: list[Sequence[int]] = [range(likelihood.num_classes)]
+        needs = f"integers from 0 to {likelihood.num_classes - 1}"
+    elif isinstance(likelihood, Bernoulli):
+        allowed = [(0, 1), (-1, 1)]
+        needs = "0 and 1, or -1 and 1"
+    else:
+        return
+    if not any(np.all(np.isin(labels, choice)) for choice in allowed):
+        bad = labels[~np.isin(labels, allowed[0])][0]
+        raise ValueError(f"data: got a label {bad:g}, {type(likelihood).__name__} needs {needs}")
+
+
+def _brief(value: object) -> str:
+    """A value in an error message: its type, and itself where that is short."""
+    text = "" if isinstance(value, Kernel) else repr(value)
+    name = type(value).__name__
+    return f"{name} {text}" if text and len(text) < 40 and "\n" not in text else name
