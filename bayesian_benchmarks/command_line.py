@@ -13,10 +13,10 @@ from .config import Experiment, load_experiment
 from .datasets import dataset_source, list_datasets
 from .errors import BenchmarkError, ConfigError, UnknownNameError
 from .models import list_models
-from .results import ResultsStore, format_table, summarise
-from .results.figures import reliability_diagram
+from .results import ResultRow, ResultsStore, format_table, summarise
+from .results.figures import check_picture, reliability_diagram
 from .results.paired import format_paired, paired_differences
-from .results.tables import DEFAULT_METRICS
+from .results.tables import DEFAULT_METRICS, HIGHER_IS_BETTER
 from .runner import SweepReport, run_experiment
 from .runs import expand, import_plugin
 
@@ -35,6 +35,7 @@ class Program:
     :param description: the first part of its help.
     :param examples: the last part.
     :param data_layout: what `--data-dir` holds.
+    :param cache: where downloads are kept.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Program:
     description: str
     examples: str
     data_layout: str
+    cache: str
 
 
 def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
@@ -84,9 +86,9 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     )
     what.add_argument("--models", nargs="+", metavar="NAME", help="see --list")
     what.add_argument("--datasets", nargs="+", metavar="NAME", help="see --list")
-    if program.task == "regression":
-        what.add_argument("--csv", metavar="FILE", help="your own data: a header line and numbers")
-        what.add_argument("--target", metavar="COLUMN", help="the column of --csv to predict")
+    what.add_argument("--csv", metavar="FILE", help="your own data: a header line and numbers")
+    classes = "; its values are 0, 1, 2, ..." if program.task == "classification" else ""
+    what.add_argument("--target", metavar="COLUMN", help=f"the column of --csv to predict{classes}")
     what.add_argument("--splits", nargs="+", metavar="K", help="such as 0 1 2, 0-4, or all")
     what.add_argument("--depths", nargs="+", type=int, metavar="L", help="numbers of layers")
     what.add_argument("--seeds", nargs="+", type=int, metavar="SEED")
@@ -108,7 +110,7 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         "--data-dir",
         metavar="DIR",
         help=f"a local copy of the data, as {program.data_layout}; the network is then not used. "
-        "Default: $BAYESIAN_BENCHMARKS_DATA, or download once to $BAYESIAN_BENCHMARKS_CACHE",
+        f"Default: $BAYESIAN_BENCHMARKS_DATA, or download once to {program.cache}",
     )
     how.add_argument(
         "--store",
@@ -146,10 +148,11 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--jobs is {arguments.jobs}; it must be at least 1.")
     experiment = _experiment(program, arguments)
     runs = expand(experiment)
-    metrics = arguments.metrics or DEFAULT_METRICS[experiment.task]
-    _check_metrics(experiment.task, [*metrics, *filter(None, [arguments.paired])])
-    if arguments.baseline and not arguments.paired:
-        raise ConfigError("--baseline is of --paired METRIC, which is not given.")
+    wanted = [*(arguments.metrics or ()), *filter(None, [arguments.paired])]
+    _check_metrics(experiment.task, wanted)
+    _check_paired(arguments.paired, arguments.baseline, experiment.models)
+    if picture := _picture(arguments):
+        check_picture(picture)
     store = ResultsStore(arguments.store)
     if arguments.import_:
         print(f"{store.import_(arguments.import_)} rows added to {store.path}", file=sys.stderr)
@@ -164,26 +167,44 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
             retry_failed=arguments.retry_failed,
         )
         exit_code = _tell(report, store)
+    if arguments.export:
+        print(f"{store.export(arguments.export)} rows in {arguments.export}", file=sys.stderr)
     keys = {run.key for run in runs}
     rows = [row for row in store.rows("ok") if row.key in keys]
+    if not rows:
+        print(f"No finished run of this experiment in {store.path}.", file=sys.stderr)
+        return exit_code
+    try:
+        _show(rows, experiment, arguments)
+    except BenchmarkError as error:
+        if exit_code == 0:
+            raise
+        print(f"{program.name}: {error}", file=sys.stderr)  # such as a baseline whose runs failed
+    return exit_code
+
+
+def _show(rows: list[ResultRow], experiment: Experiment, arguments: argparse.Namespace) -> None:
+    """Print the table of the rows, and draw the picture if one is wanted."""
     reading: dict[str, Any] = {
         "paper": experiment.paper,
         "depth_counts_output_layer": experiment.depth_counts_output_layer,
     }
-    if rows and arguments.paired:
+    if arguments.paired:
         pairs = paired_differences(rows, arguments.paired, baseline=arguments.baseline, **reading)
         print(format_paired(pairs, arguments.format), end="")
-    elif rows:
+    else:
+        metrics = arguments.metrics or DEFAULT_METRICS[experiment.task]
         lines = summarise(rows, metrics=metrics, **reading)
         print(format_table(lines, arguments.format), end="")
-    else:
-        print(f"No finished run of this experiment in {store.path}.", file=sys.stderr)
-    if getattr(arguments, "reliability", None):
-        num_panels = reliability_diagram(rows, arguments.reliability)
-        print(f"{num_panels} panels in {arguments.reliability}", file=sys.stderr)
-    if arguments.export:
-        print(f"{store.export(arguments.export)} rows in {arguments.export}", file=sys.stderr)
-    return exit_code
+    if picture := _picture(arguments):
+        counting = experiment.depth_counts_output_layer
+        num_panels = reliability_diagram(rows, picture, depth_counts_output_layer=counting)
+        print(f"{num_panels} panels in {picture}", file=sys.stderr)
+
+
+def _picture(arguments: argparse.Namespace) -> str | None:
+    """The file of `--reliability`, which is of classification alone."""
+    return getattr(arguments, "reliability", None)
 
 
 def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
@@ -194,14 +215,13 @@ def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
     experiment = load_experiment(packaged if packaged.is_file() else name)
     if experiment.task != program.task:
         raise ConfigError(f"{name} is an experiment in {experiment.task}, not {program.task}.")
-    csv = getattr(arguments, "csv", None)
-    datasets = [] if arguments.datasets is None and csv else arguments.datasets
+    datasets = [] if arguments.datasets is None and arguments.csv else arguments.datasets
     settings = experiment.settings
     return experiment.override(
         models=arguments.models,
         datasets=datasets,
-        csv=csv,
-        target=getattr(arguments, "target", None),
+        csv=arguments.csv,
+        target=arguments.target,
         splits=_splits(arguments.splits),
         depths=arguments.depths,
         seeds=arguments.seeds,
@@ -219,7 +239,10 @@ def _splits(words: list[str] | None) -> str | list[int] | None:
         first, _, last = word.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
             raise ConfigError(f"--splits: {word!r} is not a number, a range such as 0-4, or all.")
-        splits += range(int(first), int(last or first) + 1)
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers:
+            raise ConfigError(f"--splits: {word!r} goes down; write {last}-{first}.")
+        splits += numbers
     return splits
 
 
@@ -229,6 +252,16 @@ def _check_metrics(task: str, metrics: Sequence[str]) -> None:
     for metric in metrics:
         if metric not in METRICS_OF[task]:
             raise UnknownNameError("metric", metric, METRICS_OF[task])
+
+
+def _check_paired(metric: str | None, baseline: str | None, models: Sequence[str]) -> None:
+    """Check what `--paired` and `--baseline` say, before anything is trained."""
+    if metric is not None and metric not in HIGHER_IS_BETTER:
+        raise UnknownNameError("metric to compare models by", metric, HIGHER_IS_BETTER)
+    if baseline is not None and metric is None:
+        raise ConfigError("--baseline is of --paired METRIC, which is not given.")
+    if baseline is not None and baseline not in models:
+        raise UnknownNameError("baseline among the models of this experiment", baseline, models)
 
 
 def _tell(report: SweepReport, store: ResultsStore) -> int:

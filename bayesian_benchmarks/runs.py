@@ -87,10 +87,8 @@ def expand(experiment: Experiment) -> list[Run]:
     for model in experiment.models:
         model_source(model)
     csv = None
-    if experiment.csv is not None and experiment.task != "regression":
-        raise ConfigError(f"A CSV file is for regression, the task is {experiment.task}.")
     if experiment.csv is not None:
-        csv = CsvDataset.open(experiment.csv, experiment.target)
+        csv = CsvDataset.open(experiment.csv, experiment.target, task=experiment.task)
     elif experiment.target is not None:
         raise ConfigError("A target is given but no CSV file; give both, or neither.")
     splits = dict(_splits(experiment, csv))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bayesian_benchmarks.config import Settings
 from bayesian_benchmarks.datasets import CsvDataset
-from bayesian_benchmarks.errors import BadDataError, BenchmarkError
+from bayesian_benchmarks.errors import BadDataError, BenchmarkError, ConfigError
 from bayesian_benchmarks.models import list_models, model_source, train_with_fit
+from bayesian_benchmarks.results.figures import check_picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
     sources = [model_source(name) for name in arguments.models]
     X, Y = _made_up() if arguments.csv is None else _of_csv(arguments.csv, arguments.target)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -112,14 +114,12 @@ def _of_csv(path: str, target: str | None) -> tuple[np.ndarray, np.ndarray]:
     """All rows of a CSV file of two columns, in its own units."""
     import numpy as np
 
-    dataset = CsvDataset.open(path, target).get()
-    if dataset.D != 1:
-        raise BadDataError(f"{path} has {dataset.D} features; one is needed to draw bands.")
-    scaling = dataset.scaling
-    return (
-        scaling.restore_X(np.concatenate([dataset.X_train, dataset.X_test])),
-        scaling.restore_Y(np.concatenate([dataset.Y_train, dataset.Y_test])),
-    )
+    X, Y = CsvDataset.open(path, target).arrays()
+    if X.shape[1] != 1:
+        raise BadDataError(f"{path} has {X.shape[1]} features; one is needed to draw bands.")
+    if np.ptp(X) == 0:
+        raise BadDataError(f"{path}: the feature is {X[0, 0]:g} in every row; it must vary.")
+    return X, Y
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -137,11 +137,19 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2000, help="of training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="fit.png", metavar="PICTURE")
-    arguments = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what would otherwise fail in the middle, or only after training."""
     for name in ("depth", "inducing", "steps"):
         if getattr(arguments, name) < 1:
-            parser.error(f"--{name} is {getattr(arguments, name)}; it must be at least 1.")
-    return arguments
+            raise ConfigError(f"--{name} is {getattr(arguments, name)}; it must be at least 1.")
+    if not 0 <= arguments.seed < 2**32:
+        raise ConfigError(f"--seed is {arguments.seed}; it must be from 0 to {2**32 - 1}.")
+    if arguments.target is not None and arguments.csv is None:
+        raise ConfigError("--target is of --csv FILE, which is not given.")
+    check_picture(arguments.output)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -68,8 +69,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", default="prior.png", metavar="PICTURE")
     arguments = parser.parse_args(argv)
     for name in ("layers", "points", "width", "delta"):
-        if getattr(arguments, name) <= 0:
-            parser.error(f"--{name} is {getattr(arguments, name)}; it must be positive.")
+        if not 0 < getattr(arguments, name) < math.inf:
+            parser.error(f"--{name} is {getattr(arguments, name)}; it must be positive and finite.")
     return arguments
 
 

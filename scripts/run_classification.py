@@ -25,6 +25,8 @@ examples:
       three splits with the settings of configs/classification.yaml, two runs at a time
   %(prog)s --datasets mnist_10k --data-dir DIR --splits 0
       MNIST's 10 000 test images, 8 000 of them for training, from a local copy
+  %(prog)s --csv flowers.csv --target species
+      your own data, with the demonstration's settings; the species are numbered 0, 1, 2, ...
   %(prog)s --config classification --tables-only --paired test_log_likelihood
       differences to the best model on the same splits
   %(prog)s --config classification --tables-only --reliability reliability.png
@@ -42,6 +44,7 @@ PROGRAM = Program(
     description=DESCRIPTION,
     examples=EXAMPLES,
     data_layout="DIR/mnist/..., DIR/fashion_mnist/... and DIR/cifar-10-batches-py/...",
+    cache="Keras' cache, $KERAS_HOME/datasets (default ~/.keras/datasets)",
 )
 
 

@@ -47,6 +47,7 @@ PROGRAM = Program(
     description=DESCRIPTION,
     examples=EXAMPLES,
     data_layout="DIR/UCI_Datasets/...",
+    cache="$BAYESIAN_BENCHMARKS_CACHE (default: the user's cache folder)",
 )
 
 

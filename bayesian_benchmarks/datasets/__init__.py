@@ -3,13 +3,21 @@
 from . import bundled, images, uci_gal  # noqa: F401  (importing them registers their datasets)
 from .classification import ClassificationDataset
 from .csv_file import CsvDataset
-from .dataset import Dataset, Scaling, SplitData, random_split, stratified_split
+from .dataset import (
+    Dataset,
+    FeatureScaling,
+    Scaling,
+    SplitData,
+    random_split,
+    stratified_split,
+)
 from .registry import dataset_source, get_dataset, list_datasets, register_dataset
 
 __all__ = [
     "ClassificationDataset",
     "CsvDataset",
     "Dataset",
+    "FeatureScaling",
     "Scaling",
     "SplitData",
     "dataset_source",

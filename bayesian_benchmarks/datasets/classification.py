@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadDataError
-from .dataset import Array, SplitData, column_scale
+from .dataset import Array, FeatureScaling, SplitData, column_scale
 
 Labels = npt.NDArray[np.int64]
 
@@ -19,7 +19,8 @@ class ClassificationDataset:
 
     `X_train` [N_train, D], `X_test` [N_test, D] in float64, standardised with the training part's
     means and standard deviations: of each column, or of all pixels together for images, which are
-    flattened. `Y_train` [N_train, 1], `Y_test` [N_test, 1] hold the labels, as int64.
+    flattened. `Y_train` [N_train, 1], `Y_test` [N_test, 1] hold the labels, as int64. `scaling` leads
+    back to original units.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ClassificationDataset:
     X_test: Array
     Y_test: Labels
     num_classes: int
+    scaling: FeatureScaling
 
     @property
     def N(self) -> int:
@@ -48,8 +50,8 @@ class ClassificationDataset:
         `data.Y_train` is [N] or [N, 1].
 
         :raises BadDataError: shapes that do not fit, images of several shapes, NaN or infinite values,
-            labels that are no integers from 0 up, fewer than two classes, or a class of the test part
-            that the training part lacks.
+            labels that are no integers from 0 up, fewer than two classes, a gap in their numbering, or
+            a class of the test part that the training part lacks.
         """
         X_train, X_test = (
             _features(name, part, X)
@@ -62,22 +64,11 @@ class ClassificationDataset:
             )
         Y_train = _labels(name, "training", data.Y_train, len(X_train))
         Y_test = _labels(name, "test", data.Y_test, len(X_test))
-        present = np.unique(Y_train)
-        if len(present) < 2:
-            raise BadDataError(
-                f"{name}: every training label is {present[0]}; at least two classes are needed."
-            )
-        unseen = np.setdiff1d(Y_test, present)
-        if len(unseen) or present[-1] + 1 != len(present):
-            missing = np.setdiff1d(np.arange(max(present[-1], Y_test.max()) + 1), present)
-            raise BadDataError(
-                f"{name}: no training row of class {missing[0]}, and there are labels up to "
-                f"{max(present[-1], Y_test.max())}; number the classes from 0 without gaps."
-            )
+        num_classes = _count_classes(name, Y_train, Y_test)
         pixels = X_train if X_train.ndim == 2 else X_train.reshape(-1, 1)
-        mean, scale = pixels.mean(axis=0), column_scale(pixels)
-        X_train, X_test = (((X - mean) / scale).reshape(len(X), -1) for X in (X_train, X_test))
-        return cls(name, split, X_train, Y_train, X_test, Y_test, num_classes=len(present))
+        scaling = FeatureScaling(pixels.mean(axis=0), column_scale(pixels))
+        X_train, X_test = (scaling.normalise_X(X.reshape(len(X), -1)) for X in (X_train, X_test))
+        return cls(name, split, X_train, Y_train, X_test, Y_test, num_classes, scaling)
 
 
 def _features(name: str, part: str, X: npt.ArrayLike) -> Array:
@@ -104,6 +95,29 @@ def _features(name: str, part: str, X: npt.ArrayLike) -> Array:
             f"{bad[0][0]}; remove or fill them."
         )
     return values
+
+
+def _count_classes(name: str, Y_train: Labels, Y_test: Labels) -> int:
+    """The number of classes, once they are known to be 0, 1, ... and all in the training part."""
+    present = np.unique(Y_train)
+    if len(present) < 2:
+        raise BadDataError(
+            f"{name}: every training label is {present[0]}; at least two classes are needed."
+        )
+    classes = np.union1d(present, Y_test)
+    gaps = np.flatnonzero(classes != np.arange(len(classes)))
+    if len(gaps):
+        raise BadDataError(
+            f"{name}: no row of class {gaps[0]}, and there are labels up to {classes[-1]}; number the "
+            "classes from 0 without gaps."
+        )
+    unseen = np.setdiff1d(classes, present)
+    if len(unseen):
+        raise BadDataError(
+            f"{name}: class {unseen[0]} is only in the test part; put rows of it into the training "
+            "part, or leave it out."
+        )
+    return len(classes)
 
 
 def _labels(name: str, part: str, Y: npt.ArrayLike, num_rows: int) -> Labels:

@@ -1,4 +1,4 @@
-"""A user's own CSV file as a dataset with seeded 90/10 splits."""
+"""A user's own CSV file as a dataset of either task, with seeded 90/10 splits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..errors import BadDataError, DataFileError, UnknownNameError
-from .dataset import MIN_ROWS, Array, Dataset, random_split
+from .classification import ClassificationDataset, Labels
+from .dataset import MIN_ROWS, Array, Dataset, random_split, stratified_split
 from .registry import check_split
 
 if TYPE_CHECKING:
@@ -24,26 +25,30 @@ TARGET_NAMES = ("target", "y")
 class CsvDataset:
     """A CSV file with a header line and numeric columns, one of which is the target.
 
+    For the task "classification" the target's values are the classes 0, 1, 2, ...
     `sha256` is the content's, so that results of an edited file are not mixed with the old one's.
     """
 
     path: Path
     target: str
     sha256: str
+    task: str = "regression"
     num_splits: ClassVar[int] = 20
 
     @classmethod
-    def open(cls, path: str | Path, target: str | None = None) -> CsvDataset:
+    def open(
+        cls, path: str | Path, target: str | None = None, *, task: str = "regression"
+    ) -> CsvDataset:
         """Find the target column and check the whole file.
 
         :param target: the target's column; may be left out when a column is called target or y.
+        :param task: "regression" or "classification".
         :raises DataFileError: the file cannot be read.
         :raises BadDataError: it cannot be used, and where and why.
         """
         path = Path(path)
-        table = _read(path)
-        dataset = cls(path, _find_target(path, table, target), _sha256(path))
-        _arrays(path, table, dataset.target)
+        dataset = cls(path, _find_target(path, _read(path), target), _sha256(path), task)
+        dataset.get()
         return dataset
 
     @property
@@ -51,16 +56,30 @@ class CsvDataset:
         """The file's name, such as `houses.csv`: never the name of a registered dataset."""
         return self.path.name
 
-    def get(self, split: int = 0) -> Dataset:
-        """Split number `split`, 0 to 19, normalised.
+    def arrays(self) -> tuple[Array, Array]:
+        """All rows in original units: `X` [N, D] and `Y` [N, 1].
+
+        :raises BadDataError: the file cannot be used, and where and why.
+        """
+        if _sha256(self.path) != self.sha256:
+            raise DataFileError(f"{self.path} has changed since the run was set up; start again.")
+        return _arrays(self.path, _read(self.path), self.target)
+
+    def get(self, split: int = 0) -> Dataset | ClassificationDataset:
+        """Split number `split`, 0 to 19, normalised; for classification each class in proportion.
 
         :raises BadDataError: the file cannot be used, and where and why.
         """
         check_split(self.name, split, self.num_splits)
-        if _sha256(self.path) != self.sha256:
-            raise DataFileError(f"{self.path} has changed since the run was set up; start again.")
-        X, Y = _arrays(self.path, _read(self.path), self.target)
-        return Dataset.from_split(self.name, split, random_split(X, Y, split))
+        X, Y = self.arrays()
+        if self.task == "regression":
+            return Dataset.from_split(self.name, split, random_split(X, Y, split))
+        labels = _labels(self.path, self.target, Y)
+        try:
+            data = stratified_split(X, labels, split)
+        except BadDataError as error:
+            raise BadDataError(f"{self.path}: {error}") from error
+        return ClassificationDataset.from_split(self.name, split, data)
 
 
 def _sha256(path: Path) -> str:
@@ -150,3 +169,15 @@ def _arrays(path: Path, table: pd.DataFrame, target: str) -> tuple[Array, Array]
     if np.ptp(Y) == 0:
         raise BadDataError(f"{path}: the target {target!r} is {Y[0, 0]:g} in every row.")
     return table.drop(columns=target).to_numpy(np.float64), Y
+
+
+def _labels(path: Path, target: str, Y: Array) -> Labels:
+    """The labels [N] in `Y` [N, 1], once they are known to be integers from 0 up."""
+    labels = Y[:, 0]
+    bad = np.flatnonzero((labels < 0) | (labels != np.floor(labels)) | (labels > 2**53))
+    if len(bad):
+        raise BadDataError(
+            f"{path}: the label {labels[bad[0]]:g} in row {bad[0] + 1} of the data, column {target!r}, "
+            "is no integer from 0 up; number the classes 0, 1, 2, ..."
+        )
+    return labels.astype(np.int64)

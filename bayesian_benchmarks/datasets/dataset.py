@@ -31,14 +31,29 @@ class SplitData:
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
-    """Column means and standard deviations of the training part, in original units.
+class FeatureScaling:
+    """Means and standard deviations of the training part's features, in original units.
 
-    `X_mean`, `X_std` [D]; `Y_mean`, `Y_std` [1]. A constant column has standard deviation 1 here.
+    `X_mean`, `X_std` [D], or [1] for images, whose pixels share them. A constant column has standard
+    deviation 1 here.
     """
 
     X_mean: Array
     X_std: Array
+
+    def normalise_X(self, X: Array) -> Array:
+        """Features [N, D] in original units to mean 0 and standard deviation 1."""
+        return (X - self.X_mean) / self.X_std
+
+    def restore_X(self, X: Array) -> Array:
+        """Normalised features [N, D] to original units."""
+        return X * self.X_std + self.X_mean
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling(FeatureScaling):
+    """The same of features and targets: `Y_mean`, `Y_std` [1]."""
+
     Y_mean: Array
     Y_std: Array
 
@@ -47,17 +62,9 @@ class Scaling:
         """Scaling of `X` [N, D] and `Y` [N, 1], to be fitted on the training part alone."""
         return cls(X.mean(axis=0), column_scale(X), Y.mean(axis=0), column_scale(Y))
 
-    def normalise_X(self, X: Array) -> Array:
-        """Features [N, D] in original units to mean 0 and standard deviation 1."""
-        return (X - self.X_mean) / self.X_std
-
     def normalise_Y(self, Y: Array) -> Array:
         """Targets [N, 1] in original units to mean 0 and standard deviation 1."""
         return (Y - self.Y_mean) / self.Y_std
-
-    def restore_X(self, X: Array) -> Array:
-        """Normalised features [N, D] to original units."""
-        return X * self.X_std + self.X_mean
 
     def restore_Y(self, Y: Array) -> Array:
         """Normalised targets, or predicted means, [..., 1] to original units."""
@@ -141,14 +148,22 @@ def stratified_split(
 ) -> SplitData:
     """The seeded split number `split` of `X` [N, ...] and labels [N], each class in proportion.
 
-    The same number gives the same rows on every machine and version.
+    The same number gives the same rows on every machine and version. Each class is in both parts.
+
+    :raises BadDataError: a class of one row.
     """
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(counts) and counts.min() < 2:
+        raise BadDataError(
+            f"Class {classes[counts.argmin()]} has 1 row; each class needs at least 2, one for "
+            "training and one for testing: add rows of it, or leave it out."
+        )
     random = np.random.RandomState(split)
     order = random.permutation(len(X))
     is_test = np.zeros(len(X), bool)
-    for label in np.unique(labels):
+    for label in classes:
         rows = order[labels[order] == label]
-        is_test[rows[: max(1, round(test_fraction * len(rows)))]] = True
+        is_test[rows[: min(max(1, round(test_fraction * len(rows))), len(rows) - 1)]] = True
     test, train = order[is_test[order]], order[~is_test[order]]
     return SplitData(X[train], labels[train], X[test], labels[test])
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import math
+import os
 import pickle
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,13 @@ from .registry import Loader, register_dataset
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 
+PUBLISHED_SHAPES = {
+    "mnist": ((60_000, 28, 28), (10_000, 28, 28)),
+    "fashion_mnist": ((60_000, 28, 28), (10_000, 28, 28)),
+    "cifar10": ((50_000, 32, 32, 3), (10_000, 32, 32, 3)),
+}
+"""Of the training and the test images."""
+
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     """An array of bytes from an IDX file, gzipped or not: MNIST's format.
@@ -27,15 +39,20 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rb") as file:
             content = file.read()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(f"Cannot read {path} ({error}); copy it again.") from error
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] == 0:
         raise DataFileError(f"{path} is not an IDX file of bytes; copy it again.")
-    shape = np.frombuffer(content, ">u4", count=content[3], offset=4).astype(int)
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
-    if values.size != np.prod(shape):
+    header = 4 + 4 * content[3]
+    if len(content) < header:
         raise DataFileError(
-            f"{path} is cut short: {values.size} values for shape {tuple(shape)}; copy it again."
+            f"{path} is cut short: {len(content)} bytes, {header} for its header alone; copy it again."
+        )
+    shape = tuple(np.frombuffer(content, ">u4", count=content[3], offset=4).tolist())
+    values = np.frombuffer(content, np.uint8, offset=header)
+    if values.size != math.prod(shape):
+        raise DataFileError(
+            f"{path} is cut short: {values.size} values for shape {shape}; copy it again."
         )
     return values.reshape(shape)
 
@@ -64,25 +81,47 @@ def _cifar_part(folder: Path, part: str) -> Arrays:
         try:
             with (folder / name).open("rb") as file:
                 batch = pickle.load(file, encoding="latin1")
-        except (OSError, pickle.UnpicklingError, EOFError) as error:
-            raise DataFileError(f"Cannot read {folder / name} ({error}); copy it again.") from error
-        images.append(batch["data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        labels.append(np.asarray(batch["labels"], np.int64))
+            pixels = np.reshape(batch["data"], (-1, 3, 32, 32))
+            numbers = np.asarray(batch["labels"], np.int64)
+        except Exception as error:  # a damaged pickle raises nearly every kind
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise DataFileError(
+                f"Cannot read {folder / name} ({reason}); copy it again."
+            ) from error
+        images.append(pixels.transpose(0, 2, 3, 1))
+        labels.append(numbers)
     return np.concatenate(images), np.concatenate(labels)
 
 
 def _from_keras(name: str) -> tuple[Arrays, Arrays]:
-    """The training and test parts, downloaded once by Keras into its own cache."""
+    """The training and test parts, downloaded once by Keras into its own cache.
+
+    Keras checks no digest of Fashion-MNIST's files. Gzip's own checksums find one that was cut short
+    or altered when it is read, the shapes one that is another file.
+    """
     import tensorflow as tf
 
+    home = os.environ.get("KERAS_HOME", "~/.keras")
+    damaged = f"remove {name}'s files from {home}/datasets, where Keras keeps them"
     try:
-        parts = getattr(tf.keras.datasets, name).load_data()
+        with contextlib.redirect_stdout(sys.stderr):  # for its progress bar
+            train, test = getattr(tf.keras.datasets, name).load_data()
     except Exception as error:  # Keras raises bare Exception when a download fails
         raise DataFileError(
-            f"Could not download {name} ({' '.join(str(error).split())[:200]}): check the network and "
-            f"try again, or {LOCAL_COPY_HINT}."
+            f"Could not load {name} by Keras ({' '.join(str(error).split())[:200]}): check the network "
+            f"and try again; if a file is damaged, {damaged}; or {LOCAL_COPY_HINT}."
         ) from error
-    return tuple((X, np.asarray(y, np.int64).reshape(-1)) for X, y in parts)  # type: ignore[return-value]
+    for (X, y), shape in zip((train, test), PUBLISHED_SHAPES[name], strict=True):
+        if X.shape != shape or len(y) != len(X):
+            raise DataFileError(
+                f"Keras gives {name} with images of shape {X.shape} and {len(y)} labels, {shape} are "
+                f"published: {damaged}, and try again."
+            )
+    return _with_flat_labels(*train), _with_flat_labels(*test)
+
+
+def _with_flat_labels(images: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Arrays:
+    return images, np.asarray(labels, np.int64).reshape(-1)
 
 
 def _published_parts(name: str, data_dir: Path | None) -> tuple[Arrays, Arrays]:
@@ -97,7 +136,13 @@ def _published_parts(name: str, data_dir: Path | None) -> tuple[Arrays, Arrays]:
 
 
 def _folder(directory: Path, name: str) -> Path:
-    return directory / name if (directory / name).is_dir() else directory
+    """The folder `name`, by which alone the files of MNIST and Fashion-MNIST are told apart."""
+    if not (directory / name).is_dir():
+        raise DataFileError(
+            f"There is no folder {name} in the data directory {directory}; put the published files "
+            f"into {directory / name}."
+        )
+    return directory / name
 
 
 def _loader(name: str) -> Loader:

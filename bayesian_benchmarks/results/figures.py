@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,41 +11,67 @@ import numpy as np
 
 from ..errors import BenchmarkError, StoreError
 from .store import ResultRow
+from .tables import num_steps
 
 
-def reliability_diagram(rows: Iterable[ResultRow], path: str | Path) -> int:
+def check_picture(path: str | Path) -> None:
+    """Raise `StoreError` unless a picture can be written there: its format, its folder, the file."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    path = Path(path)
+    formats = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix[1:].lower() not in formats:
+        raise StoreError(
+            f"Cannot write the picture {path}: its name must end in one of .{', .'.join(formats)}."
+        )
+    if not path.parent.is_dir():
+        raise StoreError(f"Cannot write the picture {path}: make the folder {path.parent} first.")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise StoreError(f"Cannot write the picture {path}: choose a place that can be written to.")
+
+
+def reliability_diagram(
+    rows: Iterable[ResultRow], path: str | Path, *, depth_counts_output_layer: bool = True
+) -> int:
     """Accuracy against confidence, a panel for each dataset and depth, a line for each model.
 
-    Test points of all splits and seeds are put together; the diagonal is perfect calibration, and the
-    area of a marker is the number of points in its bin.
+    Test points of all splits and seeds are put together, those of different settings never: a model
+    then has several lines. Rows without reliability metrics are left out. The diagonal is perfect
+    calibration, and a marker's area is 8 + 200 x the fraction of the line's points in its bin.
 
     :param path: of the picture, in a format that matplotlib writes.
+    :param depth_counts_output_layer: whether the panels' depths do; stored depths always do.
     :returns: the number of panels.
-    :raises BenchmarkError: no row is of a classification run.
+    :raises BenchmarkError: no row is of a classification run with reliability metrics.
     :raises StoreError: the picture cannot be written.
     """
-    panels: dict[tuple[str, int], dict[str, list[ResultRow]]] = defaultdict(
+    panels: dict[tuple[str, int], dict[tuple[str, str], list[ResultRow]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for row in rows:
-        if row.task == "classification" and row.status == "ok":
-            panels[row.dataset, row.depth][row.model].append(row)
+        if row.status == "ok" and "reliability_count_0" in row.metrics:
+            depth = row.depth if depth_counts_output_layer else row.depth - 1
+            panels[row.dataset, depth][row.model, row.settings].append(row)
     if not panels:
-        raise BenchmarkError("No finished classification run to draw a reliability diagram of.")
+        raise BenchmarkError(
+            "No finished classification run with reliability metrics to draw a diagram of."
+        )
 
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.0 * len(panels), 4.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axis, ((dataset, depth), models) in zip(axes, sorted(panels.items()), strict=True):
+    for axis, ((dataset, depth), lines) in zip(axes, sorted(panels.items()), strict=True):
         axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-        for model, group in sorted(models.items()):
+        several = len({settings for _, settings in lines}) > 1
+        for (model, settings), group in sorted(lines.items()):
             count, confidence, accuracy = _pooled(group)
             shown = count > 0
-            (line,) = axis.plot(confidence[shown], accuracy[shown], linewidth=1, label=model)
+            label = f"{model}, {num_steps(settings)} steps" if several else model
+            (line,) = axis.plot(confidence[shown], accuracy[shown], linewidth=1, label=label)
             sizes = 200 * count[shown] / count.sum() + 8
             axis.scatter(confidence[shown], accuracy[shown], sizes, color=line.get_color())
-        axis.set(title=f"{dataset}, {depth} layers", xlabel="confidence", xlim=(0, 1.02))
+        axis.set(title=f"{dataset}, depth {depth}", xlabel="confidence", xlim=(0, 1.02))
         axis.set_ylim(0, 1.02)
         axis.legend(fontsize="small", frameon=False, loc="upper left")
     axes[0].set_ylabel("accuracy")

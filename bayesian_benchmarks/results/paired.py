@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from ..errors import BenchmarkError, UnknownNameError
 from .paper import PaperResult, paper_results
 from .store import ResultRow
-from .tables import HIGHER_IS_BETTER, format_cells
+from .tables import HIGHER_IS_BETTER, format_cells, num_steps
 
 NOTE = (
     "Mean over the splits that both models have; in brackets the mean difference to the first line's "
@@ -28,7 +27,8 @@ class PairedLine:
     """A model against the baseline of its dataset, depth and settings.
 
     `difference` and `two_errors` are of the paired differences over `num_splits` splits: 0 for the
-    baseline itself, NaN errors for one split. `published` is the paper's figure of the model.
+    baseline itself, NaN errors for one split. `is_baseline` says whether the line is the baseline's
+    own, `published` is the paper's figure of the model.
     """
 
     dataset: str
@@ -39,12 +39,8 @@ class PairedLine:
     mean: float
     difference: float
     two_errors: float
+    is_baseline: bool
     published: PaperResult | None
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether the line is the baseline's own."""
-        return self.difference == 0.0 and self.two_errors == 0.0
 
 
 def paired_differences(
@@ -78,9 +74,8 @@ def paired_differences(
             first = baseline or _best(group, metric)
             for model, difference in _compare(group, first, (dataset, metric)):
                 figures = published.get((dataset, depth, model)) if paper else None
-                lines.append(
-                    PairedLine(dataset, depth, model, _num_steps(settings), *difference, figures)
-                )
+                of = dataset, depth, model, num_steps(settings)
+                lines.append(PairedLine(*of, *difference, model == first, figures))
     return lines
 
 
@@ -159,10 +154,6 @@ def _compare(
         error = 0.0 if model == first else float(error)
         lines.append((model, (n, float(ours.mean()), float(differences.mean()), error)))
     return lines
-
-
-def _num_steps(settings: str) -> int:
-    return int(json.loads(settings).get("num_steps", 0))
 
 
 def _difference(line: PairedLine) -> str:

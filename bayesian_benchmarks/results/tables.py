@@ -132,9 +132,13 @@ def summarise(
             for metric in metrics
         }
         num_splits = len({row.split for row in group})
-        num_steps = json.loads(settings).get("num_steps", 0)
-        lines.append(TableLine(dataset, depth, model, num_steps, num_splits, figures))
+        lines.append(TableLine(dataset, depth, model, num_steps(settings), num_splits, figures))
     return lines
+
+
+def num_steps(settings: str) -> int:
+    """The training steps in a row's `settings`; 0 where they are not said."""
+    return int(json.loads(settings).get("num_steps", 0))
 
 
 def format_table(lines: Sequence[TableLine], style: str = "rich") -> str:

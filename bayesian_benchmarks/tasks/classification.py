@@ -74,9 +74,13 @@ def run_classification(
 def evaluate(
     model: Any, dataset: ClassificationDataset, *, settings: Settings, seed: int = 0
 ) -> dict[str, float]:
-    """Scores of a trained model: ELBO on the training part, the others on the test part."""
+    """Scores of a trained model: ELBO on the training part, the others on the test part.
+
+    :raises FloatingPointError: a predicted probability is NaN or infinite.
+    """
     mean, _ = model.predict_mixture(dataset.X_test, num_samples=settings.test_samples, seed=seed)
     probabilities = class_probabilities(np.asarray(mean, np.float64).mean(axis=0))
+    check_finite({"a predicted probability": probabilities})
     labels = dataset.Y_test[:, 0]
     bins = metrics.reliability(probabilities, labels, NUM_BINS)
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,9 @@ def build_and_train(
     return model, train(model, data, settings=settings, seed=seed, **training)
 
 
-def check_finite(scores: dict[str, float]) -> None:
-    """Raise `FloatingPointError` if a score is NaN or infinite."""
-    bad = [name for name, value in scores.items() if not np.isfinite(value)]
+def check_finite(values: Mapping[str, npt.ArrayLike]) -> None:
+    """Raise `FloatingPointError` if a score or prediction is NaN or infinite, or has such a part."""
+    bad = [name for name, value in values.items() if not np.all(np.isfinite(value))]
     if bad:
         raise FloatingPointError(f"{', '.join(bad)} of the trained model is NaN or infinite")
 

@@ -109,3 +109,22 @@ def build_broken(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -
 @register_model("fake-nan", train=train, uses_tensorflow=False)
 def build_nan(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -> FakeModel:
     return FakeModel(len(X), 0 if "FAKE_CURED" in os.environ else np.nan)  # type: ignore[arg-type]
+
+
+class FakeClassifier(FakeModel):
+    """Finds every class equally probable."""
+
+    num_classes = 2
+
+    def predict_mixture(self, X: np.ndarray, *, num_samples: int, seed: int) -> Any:
+        mean = np.full((num_samples, len(X), self.num_classes), 1.0 / self.num_classes)
+        return mean, mean * (1.0 - mean)
+
+
+@register_model("fake-classes", train=train, uses_tensorflow=False)
+def build_classes(
+    X: Any, Y: Any, *, depth: int, settings: Settings, seed: int, num_classes: int
+) -> FakeModel:
+    model = FakeClassifier(len(X), seed)
+    model.num_classes = num_classes
+    return model

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -76,6 +79,19 @@ def test_features_are_standardised_column_by_column_and_images_as_a_whole() -> N
     np.testing.assert_array_equal(pictures.X_train[:, 0], pictures.X_train[0, 0])
 
 
+def test_scaling_leads_back_to_original_units() -> None:
+    data = make()
+    np.testing.assert_allclose(data.scaling.X_mean, X[:9].mean(0))
+    np.testing.assert_allclose(data.scaling.X_std, X[:9].std(0))
+    np.testing.assert_allclose(data.scaling.restore_X(data.X_test), X[9:])
+    pixels = rng.integers(0, 256, size=(12, 4, 5)).astype(np.uint8)
+    pictures = make(X_train=pixels[:9], X_test=pixels[9:])
+    assert pictures.scaling.X_mean == pytest.approx(pixels[:9].mean())
+    assert pictures.scaling.X_std == pytest.approx(pixels[:9].std())
+    restored = pictures.scaling.restore_X(pictures.X_test).reshape(3, 4, 5)
+    np.testing.assert_allclose(restored, pixels[9:], atol=1e-10)
+
+
 def test_stratified_split_covers_every_row_once() -> None:
     rows = np.arange(100.0)[:, None]
     labels = np.repeat([0, 1, 2], [60, 30, 10])
@@ -83,6 +99,16 @@ def test_stratified_split_covers_every_row_once() -> None:
     everything = np.sort(np.concatenate([data.X_train, data.X_test])[:, 0])
     np.testing.assert_array_equal(everything, rows[:, 0])
     np.testing.assert_array_equal(np.bincount(data.Y_test), [12, 6, 2])
+
+
+def test_every_class_of_a_stratified_split_is_in_both_parts() -> None:
+    labels = np.array([0] * 10 + [1] * 2)
+    for fraction in (0.1, 0.9):
+        data = stratified_split(np.arange(12.0)[:, None], labels, 0, test_fraction=fraction)
+        assert set(data.Y_train) == set(data.Y_test) == {0, 1}
+    with pytest.raises(BadDataError, match=r"Class 1 has 1 row; each class needs at least 2") as e:
+        stratified_split(np.arange(11.0)[:, None], labels[:-1], 0)
+    assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +119,20 @@ def test_stratified_split_covers_every_row_once() -> None:
         ({"Y_train": LABELS[:9] - 1}, "a training label is -1; labels start at 0"),
         (
             {"Y_test": np.array([0, 1, 7])},
-            "no training row of class 3, and there are labels up to 7",
+            "no row of class 3, and there are labels up to 7; number the classes from 0 without",
         ),
-        ({"Y_train": 2 * LABELS[:9]}, "no training row of class 1, and there are labels up to 4"),
+        (
+            {"Y_train": 2 * LABELS[:9], "Y_test": 2 * LABELS[9:]},
+            "no row of class 1, and there are labels up to 4",
+        ),
+        (
+            {"Y_train": np.where(LABELS[:9] == 2, 10**11, LABELS[:9])},
+            "no row of class 3, and there are labels up to 100000000000; number the classes",
+        ),
+        (
+            {"Y_train": LABELS[:9] % 2},
+            "class 2 is only in the test part; put rows of it into the training part",
+        ),
         ({"Y_train": np.zeros(9, int)}, "every training label is 0; at least two classes"),
         ({"Y_train": LABELS[:8]}, r"9 rows and labels of shape \(8,\); one label a row"),
         (
@@ -145,8 +182,26 @@ def test_local_idx_files(local_mnist: Path) -> None:
     data = get_dataset("mnist", data_dir=local_mnist.parent)
     assert data.X_train.shape == (50, 36)
     assert data.X_test.shape == (100, 36)
-    part = get_dataset("mnist_10k", 2, data_dir=local_mnist)
+    part = get_dataset("mnist_10k", 2, data_dir=local_mnist.parent)
     assert (len(part.X_train), len(part.X_test), part.num_classes) == (80, 20, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("mnist", "mnist"),
+        ("mnist_10k", "mnist"),
+        ("fashion_mnist", "fashion_mnist"),
+        ("cifar10", "cifar-10-batches-py"),
+    ],
+)
+def test_files_that_are_not_in_the_named_folder_are_not_taken(
+    local_mnist: Path, name: str, folder: str
+) -> None:
+    with pytest.raises(DataFileError, match=f"no folder {folder} in the data directory") as caught:
+        get_dataset(name, data_dir=local_mnist)
+    assert str(caught.value).endswith(f"put the published files into {local_mnist / folder}.")
+    assert "\n" not in str(caught.value)
 
 
 def test_damaged_idx_files(local_mnist: Path) -> None:
@@ -155,18 +210,27 @@ def test_damaged_idx_files(local_mnist: Path) -> None:
     with pytest.raises(
         DataFileError, match=r"cut short: 99 values for shape \(100,\); copy it again"
     ):
-        get_dataset("mnist_10k", data_dir=local_mnist)
+        get_dataset("mnist_10k", data_dir=local_mnist.parent)
     labels.write_bytes(b"no gzip")
     with pytest.raises(DataFileError, match=r"Cannot read .*labels.*copy it again"):
-        get_dataset("mnist_10k", data_dir=local_mnist)
-    labels.write_bytes(gzip.compress(b"abcdefg"))
-    with pytest.raises(DataFileError, match="is not an IDX file"):
-        get_dataset("mnist_10k", data_dir=local_mnist)
+        get_dataset("mnist_10k", data_dir=local_mnist.parent)
+    damaged = bytearray(gzip.compress(np.arange(100, dtype=np.uint8).tobytes()))
+    damaged[10:20] = b"\xff" * 10
+    labels.write_bytes(damaged)
+    with pytest.raises(DataFileError, match=r"Cannot read .*labels.*copy it again"):
+        get_dataset("mnist_10k", data_dir=local_mnist.parent)
+    labels.write_bytes(gzip.compress(b"\x00\x00\x08\x01\x00"))
+    with pytest.raises(DataFileError, match="cut short: 5 bytes, 8 for its header alone; copy it"):
+        get_dataset("mnist_10k", data_dir=local_mnist.parent)
+    for content in (b"abcdefg", b"\x00\x00\x08\x00\x07"):
+        labels.write_bytes(gzip.compress(content))
+        with pytest.raises(DataFileError, match="is not an IDX file"):
+            get_dataset("mnist_10k", data_dir=local_mnist.parent)
     labels.unlink()
     with pytest.raises(
         DataFileError, match=r"no t10k-labels-idx1-ubyte.gz in .*four published files"
     ):
-        get_dataset("mnist_10k", data_dir=local_mnist)
+        get_dataset("mnist_10k", data_dir=local_mnist.parent)
 
 
 def test_local_cifar(tmp_path: Path) -> None:
@@ -178,17 +242,80 @@ def test_local_cifar(tmp_path: Path) -> None:
     data = get_dataset("cifar10", data_dir=tmp_path)
     assert data.X_train.shape == (100, 3072)
     assert data.X_test.shape == (20, 3072)
+    whole = (folder / "data_batch_3").read_bytes()
+    for content in (
+        b"",
+        whole[:1000],
+        b"no pickle",
+        b"cno_such_module\nName\n.",
+        pickle.dumps([1, 2]),
+        pickle.dumps({"data": np.zeros((20, 3072))}),
+        pickle.dumps({"data": np.zeros((20, 3000)), "labels": [0] * 20}),
+        pickle.dumps({"data": np.zeros((20, 3072)), "labels": ["a"] * 20}),
+    ):
+        (folder / "data_batch_3").write_bytes(content)
+        with pytest.raises(DataFileError, match=r"Cannot read .*data_batch_3 \(\w+: ") as caught:
+            get_dataset("cifar10", data_dir=tmp_path)
+        assert "\n" not in str(caught.value)
     (folder / "data_batch_3").unlink()
     with pytest.raises(DataFileError, match=r"Cannot read .*data_batch_3"):
         get_dataset("cifar10", data_dir=tmp_path)
 
 
-def test_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str) -> Any:
-        raise DataFileError(f"Could not download {name}")
+def with_keras(monkeypatch: pytest.MonkeyPatch, load_data: Callable[[], Any]) -> None:
+    """Put `load_data` in place of Keras' loader of Fashion-MNIST."""
+    loader = SimpleNamespace(load_data=load_data)
+    keras = SimpleNamespace(datasets=SimpleNamespace(fashion_mnist=loader))
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(keras=keras))
+    monkeypatch.setenv("KERAS_HOME", "/keras")
 
-    monkeypatch.setattr(images, "_from_keras", fail)
-    with pytest.raises(DataFileError, match="Could not download fashion_mnist"):
+
+def fashion(num_test: int) -> Any:
+    """Blank images in Fashion-MNIST's shapes."""
+    sizes = (60_000, num_test)
+    return tuple((np.zeros((n, 28, 28), np.uint8), np.arange(n)[:, None] % 10) for n in sizes)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Exception("URL fetch failure on https://somewhere:\nNone -- refused"),
+        EOFError("Compressed file ended before the end-of-stream marker was reached"),
+    ],
+)
+def test_failed_download_and_damaged_cache_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> Any:
+        raise error
+
+    with_keras(monkeypatch, fail)
+    with pytest.raises(DataFileError, match="Could not load fashion_mnist by Keras") as caught:
+        get_dataset("fashion_mnist")
+    message = str(caught.value)
+    assert " ".join(str(error).split()) in message
+    assert "remove fashion_mnist's files from /keras/datasets, where Keras keeps them" in message
+    assert "--data-dir" in message
+    assert "\n" not in message
+
+
+def test_what_keras_gives_is_checked_and_its_progress_is_no_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load_data() -> Any:
+        print("11490434/11490434 0s 0us/step")
+        return fashion(10_000)
+
+    with_keras(monkeypatch, load_data)
+    (_, y_train), (X_test, _) = images._from_keras("fashion_mnist")
+    assert (y_train.shape, X_test.shape) == ((60_000,), (10_000, 28, 28))
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "11490434/11490434 0s 0us/step\n")
+    with_keras(monkeypatch, lambda: fashion(9_000))
+    with pytest.raises(
+        DataFileError,
+        match=r"shape \(9000, 28, 28\) and 9000 labels, \(10000, 28, 28\) are published: remove",
+    ):
         get_dataset("fashion_mnist")
 
 

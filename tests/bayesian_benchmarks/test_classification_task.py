@@ -127,3 +127,16 @@ def test_probabilities_are_averaged_over_the_samples() -> None:
     scores = evaluate(Model(), data, settings=SETTINGS)
     chosen = np.array([0.5, 0.4, 0.1])[data.Y_test[:, 0]]
     assert scores["test_log_likelihood"] == pytest.approx(np.log(chosen).mean())
+
+
+def test_probabilities_that_are_not_finite_are_said_so() -> None:
+    from bayesian_benchmarks.tasks.classification import evaluate
+
+    class Model:
+        def predict_mixture(self, X: np.ndarray, **_: object) -> tuple[np.ndarray, np.ndarray]:
+            mean = np.full((2, len(X), 3), 1.0 / 3.0)
+            mean[0, 4] = np.nan
+            return mean, mean
+
+    with pytest.raises(FloatingPointError, match="a predicted probability of the trained model is"):
+        evaluate(Model(), get_dataset("iris"), settings=SETTINGS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayesian_benchmarks.datasets import CsvDataset
+from bayesian_benchmarks.datasets import ClassificationDataset, CsvDataset
 from bayesian_benchmarks.errors import BadDataError, BadSplitError, BenchmarkError, DataFileError
 
 ROWS = [f"{i},{i * i},{i % 3}" for i in range(20)]
@@ -98,3 +98,42 @@ def test_no_such_file(tmp_path: Path) -> None:
         CsvDataset.open(tmp_path / "no.csv")
     with pytest.raises(DataFileError, match="Cannot read"):
         CsvDataset.open(tmp_path)
+
+
+LABELLED = [f"{i},{i % 3},{i * i}" for i in range(30)]
+
+
+def test_labels(tmp_path: Path) -> None:
+    csv = CsvDataset.open(write(tmp_path, LABELLED, "a,kind,b"), "kind", task="classification")
+    data = csv.get(4)
+    assert isinstance(data, ClassificationDataset)
+    assert (data.name, data.N, data.D, data.num_classes) == ("houses.csv", 30, 2, 3)
+    np.testing.assert_array_equal(np.bincount(data.Y_test[:, 0]), [1, 1, 1])
+    first_column = data.scaling.restore_X(data.X_train)[:, 0].round().astype(int)
+    np.testing.assert_array_equal(first_column % 3, data.Y_train[:, 0])
+    np.testing.assert_array_equal(csv.get(4).X_test, data.X_test)
+    assert not np.array_equal(csv.get(5).X_test, data.X_test)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            ["1,0.5,2", *LABELLED],
+            r"the label 0.5 in row 1 of the data, column 'kind', is no integer",
+        ),
+        ([*LABELLED, "1,-1,2"], r"the label -1 in row 31 .* number the classes 0, 1, 2"),
+        ([*LABELLED, "1,1e300,2"], r"the label 1e\+300 in row 31 .* is no integer from 0 up"),
+        ([*LABELLED, "1,3,2"], r"houses.csv: Class 3 has 1 row; each class needs at least 2"),
+        (
+            [*LABELLED, "1,4,2", "2,4,2"],
+            r"houses.csv: no row of class 3, and there are labels up to 4",
+        ),
+        ([*LABELLED, "1,red,2"], r"not numbers in column kind; encode it as numbers"),
+        (["1,0,2", "2,0,3"] * 10, r"the target 'kind' is 0 in every row"),
+    ],
+)
+def test_labels_that_cannot_be_used(tmp_path: Path, rows: list[str], message: str) -> None:
+    with pytest.raises(BadDataError, match=message) as caught:
+        CsvDataset.open(write(tmp_path, rows, "a,kind,b"), "kind", task="classification")
+    assert "\n" not in str(caught.value)

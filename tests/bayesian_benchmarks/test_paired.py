@@ -52,6 +52,17 @@ def test_differences_to_the_best() -> None:
         assert not line.is_baseline
 
 
+def test_a_tied_model_is_not_the_baseline() -> None:
+    tied = [*ROWS, *(row("tied", split, v) for split, v in enumerate(SCORES["diwp:relu"]))]
+    lines = paired_differences(tied, "test_log_likelihood", baseline="diwp:relu")
+    assert [line.model for line in lines if line.is_baseline] == ["diwp:relu"]
+    assert lines[3].model == "tied"
+    assert (lines[3].difference, lines[3].two_errors) == (0.0, 0.0)
+    assert "| tied | 8000 | 3 | -0.6667 | (+0 ± 0) |" in format_paired(lines, "markdown")
+    table = csv.DictReader(io.StringIO(format_paired(lines, "csv")))
+    assert [line["is_baseline"] for line in table] == ["True", "False", "False", "False"]
+
+
 def test_the_lower_error_is_better() -> None:
     assert paired_differences(ROWS, "test_rmse")[0].model == "diwp:relu"
 

@@ -33,9 +33,12 @@ def test_plot_prior(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert load("plot_prior").main([*small, "nowhere/a.png"]) == 2
     assert "cannot write the picture nowhere/a.png" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        load("plot_prior").main(["--delta", "-1"])
-    assert "--delta is -1.0; it must be positive." in capsys.readouterr().err
+    for delta in ("-1", "nan", "inf"):
+        with pytest.raises(SystemExit) as caught:
+            load("plot_prior").main(["--delta", delta])
+        assert caught.value.code == 2
+        message = f"--delta is {float(delta)}; it must be positive and finite."
+        assert message in capsys.readouterr().err
 
 
 def test_plot_fit_of_made_up_data() -> None:
@@ -49,6 +52,8 @@ def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:
     table = rng.normal(size=(30, 3))
     np.savetxt("one.csv", table[:, :2], delimiter=",", header="x,y", comments="")
     np.savetxt("two.csv", table, delimiter=",", header="x,z,y", comments="")
+    table[:, 0] = 0.1 + 0.2
+    np.savetxt("flat.csv", table[:, :2], delimiter=",", header="x,y", comments="")
     plot_fit = load("plot_fit")
     short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "--csv"]
     assert plot_fit.main([*short, "one.csv"]) == 0
@@ -56,7 +61,13 @@ def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         ([*short, "two.csv"], "two.csv has 2 features; one is needed"),
         ([*short, "none.csv"], "none.csv"),
+        ([*short, "flat.csv"], "flat.csv: the feature is 0.3 in every row; it must vary."),
         (["--models", "dpg"], "Unknown model 'dpg'"),
+        (["--steps", "0"], "--steps is 0; it must be at least 1."),
+        (["--seed", "-1"], "--seed is -1; it must be from 0 to 4294967295."),
+        (["--target", "y"], "--target is of --csv FILE, which is not given."),
+        (["--output", "fit.bmp"], "the picture fit.bmp: its name must end in one of ."),
+        (["--output", "no/fit.png"], "the picture no/fit.png: make the folder no first."),
     ):
         assert plot_fit.main(arguments) == 2
         err = capsys.readouterr().err

@@ -112,6 +112,18 @@ def test_failed_runs_are_told(run_uci: ModuleType, capsys: pytest.CaptureFixture
     assert run_uci.main([*arguments, "--retry-failed"]) == 1
 
 
+def test_a_baseline_whose_runs_failed_keeps_the_exit_code_of_failed_runs(
+    run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = [*FAKE_DATA, "--models", "fake", "fake-broken", "--splits", "0"]
+    what += ["--paired", "crps", "--baseline", "fake-broken", "--export", "rows.csv"]
+    assert run_uci.main(what) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("run_uci.py: Unknown model among the finished runs 'fake-broken'.")
+    assert Path("rows.csv").exists()
+    assert run_uci.main([*what, "--tables-only"]) == 2
+
+
 def test_own_csv(run_uci: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "\n".join(f"{i},{i % 7},{i * 3 % 11}" for i in range(30))
     (tmp_path / "houses.csv").write_text(f"rooms,age,price\n{rows}\n")
@@ -162,6 +174,7 @@ def test_bad_csv_is_one_line(
         (["--models", "dwp-abgw"], "Unknown model 'dwp-abgw'. Did you mean dwp-ab-gw"),
         (["--metrics", "rmse"], "Unknown metric 'rmse'. Did you mean test_rmse?"),
         (["--splits", "20"], "diabetes has no split 20; its 20 splits are 0 to 19."),
+        (["--splits", "4-1"], "--splits: '4-1' goes down; write 1-4."),
         (["--splits", "one"], "'one' is not a number, a range such as 0-4, or all"),
         (["--steps", "0"], "--steps: num_steps: input should be greater than or equal to 1"),
         (["--depths", "0"], "depths: a depth is at least 1 (got"),
@@ -189,6 +202,26 @@ def test_bad_arguments_are_one_line(
     assert len(lines) == 1
     assert lines[0].startswith("run_uci.py: ")
     assert message in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--paired", "coverage_90"], "Unknown metric to compare models by 'coverage_90'"),
+        (
+            ["--paired", "crps", "--baseline", "fake-nan"],
+            "Unknown baseline among the models of this experiment 'fake-nan'",
+        ),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_refused_before_the_sweep(
+    run_uci: ModuleType, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run_uci.main([*FAKE_DATA, "--splits", "0", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
 
 
 def test_bad_input_exits_with_2_and_no_traceback() -> None:
