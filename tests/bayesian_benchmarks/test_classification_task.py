@@ -95,6 +95,9 @@ def test_packaged_configs() -> None:
     assert experiment.settings == ClassificationSettings()
     assert experiment.override(splits=[1]).task == "classification"
     assert load_experiment(folder / "quick_classification.yaml").settings.num_steps == 500
+    images = load_experiment(folder / "classification_images.yaml")
+    assert images.models == experiment.models
+    assert images.settings.train_samples == 1
     paper = load_experiment(folder / "aitchison2021.yaml")
     assert (paper.model_depth(2), paper.settings.num_steps) == (3, 8000)
 
