@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from false_alarm import check_equal_means, check_mean, second_moments
+from scipy import stats
 
 from gpflow_dkp.gram import FeatureBlocks, GramBlocks
-from gpflow_dkp.layers import GlobalInducingGP, Layer, WishartLayer
+from gpflow_dkp.layers import GlobalInducingGP, InverseWishartLayer, Layer, WishartLayer
 
 M, N = 3, 2
 SIZE = 40_000
@@ -60,6 +61,17 @@ def test_expected_log_ratio_is_the_mean_of_the_sampled_one(width: int, posterior
 def feature_draws(draws: FeatureBlocks) -> np.ndarray:
     """One feature [S, M + N] of all points."""
     return np.concatenate([draws.inducing[:, :, 0], draws.data[:, 0, :]], 1)
+
+
+def gram_entries(G: GramBlocks) -> np.ndarray:
+    """The entries of G [S, .] at the inducing points and the first data point."""
+    return joint_entries(G.ii.numpy(), G.it.numpy()[:, :, 0], G.tt.numpy()[:, 0])
+
+
+def joint_entries(ii: np.ndarray, it: np.ndarray, tt: np.ndarray) -> np.ndarray:
+    """Of blocks [S, M, M], [S, M] and [S]."""
+    rows, columns = np.tril_indices(M)
+    return np.concatenate([ii[:, rows, columns], it, tt[:, None]], 1)
 
 
 PRIORS: dict[str, Callable[[int], Layer]] = {
@@ -115,14 +127,10 @@ def test_both_layers_have_one_prior(width: int) -> None:
     """All first and second moments of G at the inducing points and one data point."""
     K = covariance()
 
-    def entries(layer: str, seed: int) -> np.ndarray:
-        G = PRIORS[layer](width).prior_sample(K, seed=seed, num_samples=SIZE)
-        rows, columns = np.tril_indices(M)
-        return np.concatenate(
-            [G.ii.numpy()[:, rows, columns], G.it.numpy()[:, :, 0], G.tt.numpy()[:, :1]], 1
-        )
-
-    first, second = entries("WishartLayer", 6), entries("GlobalInducingGP", 7)
+    first, second = (
+        gram_entries(PRIORS[layer](width).prior_sample(K, seed=seed, num_samples=SIZE))
+        for layer, seed in [("WishartLayer", 6), ("GlobalInducingGP", 7)]
+    )
     check_equal_means(first, second)
     check_equal_means(second_moments(first), second_moments(second))
 
@@ -156,13 +164,65 @@ def test_posterior_at_the_prior_has_the_priors_moments(width: int, posterior: st
     )
 
 
-def test_gradient_of_an_expectation() -> None:
-    """d E[G] / d parameters against the posterior's mean in closed form.
+def inverse_wishart_layer(log_ratio: str = "expected") -> InverseWishartLayer:
+    """With finite fourth moments."""
+    layer = InverseWishartLayer(M, delta=12.0, log_ratio=log_ratio)
+    layer.gamma.assign(2.5)
+    layer.V.assign(np.random.default_rng(3).normal(size=(M, M)))
+    return layer
 
-    The gradient of a draw goes through the gammas' implicit derivative in `alpha`.
+
+def test_expected_log_ratio_of_inverse_wisharts_is_the_mean_of_the_sampled_one() -> None:
+    K = covariance()
+    exact = inverse_wishart_layer().propagate(K, seed=0)[1]
+    sampled = inverse_wishart_layer("sampled").propagate(K, seed=1, num_samples=SIZE)[1].numpy()
+    check_mean(sampled[:, None], exact.numpy())
+    assert sampled.std() > 0.1
+
+
+def test_inverse_wishart_prior_is_the_joint_one_of_inducing_points_and_a_data_point() -> None:
+    """[ICML21]: over M + 1 points IW(delta K, delta + M + 2)."""
+    K, layer = covariance(), inverse_wishart_layer()
+    delta = float(layer.delta.numpy())
+    cross = K.it.numpy()[:, :1]
+    joint = np.block([[K.ii.numpy(), cross], [cross.T, K.tt.numpy()[0]]])
+    G = stats.invwishart(delta + M + 2, delta * joint).rvs(SIZE, random_state=10)
+    expected = joint_entries(G[:, :M, :M], G[:, :M, M], G[:, M, M])
+    drawn = gram_entries(layer.prior_sample(K, seed=11, num_samples=SIZE))
+    check_equal_means(drawn, expected)
+    check_equal_means(second_moments(drawn), second_moments(expected))
+
+
+def test_inverse_wishart_posterior_and_the_prior_of_a_data_point_given_it() -> None:
+    """G_ii of the posterior; given it, the data point's Schur complement and coefficients."""
+    K, layer = covariance(), inverse_wishart_layer()
+    delta, gamma = float(layer.delta.numpy()), float(layer.gamma.numpy())
+    V, rng = layer.V.numpy(), np.random.default_rng(12)
+    ii, it, tt = delta * K.ii.numpy(), delta * K.it.numpy()[:, 0], delta * K.tt.numpy()[0]
+    G = stats.invwishart(delta + gamma + M + 1, ii + V @ V.T).rvs(SIZE, random_state=13)
+    complement = stats.invgamma(
+        0.5 * (delta + M + 2), scale=0.5 * (tt - it @ np.linalg.solve(ii, it))
+    )
+    g = complement.rvs(SIZE, random_state=rng)
+    scatter = rng.multivariate_normal(np.zeros(M), np.linalg.inv(ii), SIZE)
+    coefficients = np.linalg.solve(ii, it) + np.sqrt(g)[:, None] * scatter
+    cross = np.einsum("sij,sj->si", G, coefficients)
+    expected = joint_entries(G, cross, g + np.sum(coefficients * cross, -1))
+    drawn = gram_entries(layer.propagate(K, seed=14, num_samples=SIZE)[0])
+    check_equal_means(drawn, expected)
+    check_equal_means(second_moments(drawn), second_moments(expected))
+
+
+def check_gradient_of_a_mean(
+    layer: Layer,
+    of_draws: Callable[[GramBlocks], tf.Tensor],
+    exact: Callable[[], tf.Tensor],
+) -> None:
+    """d / d parameters of the mean of `of_draws` [S], in closed form in `exact`.
+
+    The gradient of a draw goes through the implicit derivatives of its gammas.
     """
-    K, layer = covariance(), random_layer(2, "ab-gw")
-    variables = layer.trainable_variables
+    K, variables = covariance(), layer.trainable_variables
 
     def gradient_of(value: Callable[[], tf.Tensor]) -> np.ndarray:
         with tf.GradientTape() as tape:
@@ -171,9 +231,35 @@ def test_gradient_of_an_expectation() -> None:
         return np.concatenate([np.ravel(gradient) for gradient in gradients])
 
     def mean_of_draws(seed: int) -> tf.Tensor:
-        return tf.reduce_mean(layer.propagate(K, seed=seed, num_samples=2000)[0].ii[:, 2, 1])
+        return tf.reduce_mean(of_draws(layer.propagate(K, seed=seed, num_samples=2000)[0]))
 
     draws = np.stack([gradient_of(lambda seed=seed: mean_of_draws(seed)) for seed in range(40)])
-    exact = gradient_of(lambda: layer.posterior_distribution(K.ii).mean()[2, 1])
-    check_mean(draws, exact)
-    assert np.count_nonzero(exact) > 10
+    expected = gradient_of(exact)
+    check_mean(draws, expected)
+    assert np.count_nonzero(expected) > 10
+
+
+def test_gradient_of_a_wisharts_mean() -> None:
+    K, layer = covariance(), random_layer(2, "ab-gw")
+    check_gradient_of_a_mean(
+        layer,
+        lambda G: G.ii[:, 2, 1],
+        lambda: layer.posterior_distribution(K.ii).mean()[2, 1],
+    )
+
+
+def test_gradient_of_an_inverse_wisharts_mean() -> None:
+    """Of G_tt, which takes every random number; E[G_ii] = (delta K + V V^T) / (delta + gamma)."""
+    K, layer = covariance(), inverse_wishart_layer()
+
+    def mean() -> tf.Tensor:
+        delta, V = layer.delta, tf.convert_to_tensor(layer.V)
+        G = (delta * K.ii + tf.matmul(V, V, transpose_b=True)) / (delta + layer.gamma)
+        inverse = tf.linalg.inv(K.ii)
+        coefficients = tf.linalg.matvec(inverse, K.it[:, 0])
+        residual = K.tt[0] - tf.reduce_sum(K.it[:, 0] * coefficients)
+        complement = delta * residual / (delta + M)
+        quadratic = tf.reduce_sum(coefficients * tf.linalg.matvec(G, coefficients))
+        return quadratic + complement * (1.0 + tf.linalg.trace(inverse @ G) / delta)
+
+    check_gradient_of_a_mean(layer, lambda G: G.tt[:, 0], mean)

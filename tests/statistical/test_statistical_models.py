@@ -10,12 +10,12 @@ from false_alarm import check_equal_means, check_mean, second_moments
 from gpflow.kernels import Linear, SquaredExponential
 from scipy import stats
 
-from gpflow_dkp.models import DGP, DWP, DeepKernelProcess
+from gpflow_dkp.models import DGP, DIWP, DWP, DeepKernelProcess
 
 N, D, M = 6, 2, 3
 SIZE = 20_000
 WIDTHS = [2, 5]
-MODELS = {"DWP": DWP, "DGP": DGP}
+MODELS = {"DWP": DWP, "DGP": DGP, "DIWP": DIWP}
 models = pytest.mark.parametrize("model", MODELS)
 
 RNG = np.random.default_rng(0)
@@ -24,9 +24,9 @@ Y = np.sin(X[:, :1])
 Z = RNG.uniform(-2.0, 2.0, size=(M, D))
 
 
-def make_kernels() -> list[gpflow.kernels.Kernel]:
+def make_kernels(model: str) -> list[gpflow.kernels.Kernel]:
     return [
-        SquaredExponential(lengthscales=[1.0, 1.5]),
+        SquaredExponential(lengthscales=0.7 if model == "DIWP" else [1.0, 1.5]),
         SquaredExponential(variance=0.7) + Linear(0.5),
         Linear(0.8) + gpflow.kernels.Constant(0.3),
     ]
@@ -36,7 +36,9 @@ def make_model(model: str, **settings) -> DeepKernelProcess:  # type: ignore[no-
     """Variational parameters away from their start."""
     settings.setdefault("num_samples", 5)
     likelihood = gpflow.likelihoods.Gaussian(0.3)
-    built = MODELS[model](make_kernels(), likelihood, Z, widths=WIDTHS, **settings)
+    if model != "DIWP":
+        settings["widths"] = WIDTHS
+    built = MODELS[model](make_kernels(model), likelihood, Z, **settings)
     rng = np.random.default_rng(1)
     for layer in [*built.hidden_layers, built.output_layer]:
         for variable in layer.trainable_variables:
@@ -48,6 +50,10 @@ def set_to_prior(model: DeepKernelProcess) -> DeepKernelProcess:
     for layer in model.hidden_layers:
         if isinstance(model, DGP):
             layer.precision_tril.assign(1e-7 * np.eye(M))
+            continue
+        if isinstance(model, DIWP):
+            layer.gamma.assign(1e-12)
+            layer.V.assign(np.zeros(layer.V.shape))
             continue
         p = layer.rank
         layer.alpha.assign((layer.width - np.arange(p)) / 2)
@@ -61,25 +67,55 @@ def set_to_prior(model: DeepKernelProcess) -> DeepKernelProcess:
     return model
 
 
+def distances(G: np.ndarray) -> np.ndarray:
+    """Squared distances [n, N, N] of points with inner products G."""
+    squares = np.diagonal(G, axis1=-2, axis2=-1)
+    return squares[:, :, None] - 2 * G + squares[:, None, :]
+
+
+def diwp_prior(points: np.ndarray, num_samples: int) -> np.ndarray:
+    """Draws of f [n, N]: G = X Omega X^T / D, then G ~ IW(delta K, delta + N + 1) and N(0, K)."""
+    rng = np.random.default_rng(2)
+    delta, jitter = 5.0, 1e-6 * np.eye(len(points))
+    omega = stats.invwishart(delta + D + 1, delta * np.eye(D)).rvs(num_samples, random_state=3)
+    K = np.exp(-0.5 * distances(points @ omega @ points.T / D) / 0.7**2) + jitter
+    # L G_0 L^T is IW(L L^T, df) for G_0 ~ IW(I, df).
+    df = delta + len(points) + 1
+    for seed, kernel in enumerate(
+        [
+            lambda G: 0.7 * np.exp(-0.5 * distances(G)) + 0.5 * G,
+            lambda G: 0.8 * G + 0.3,
+        ]
+    ):
+        identity = stats.invwishart(df, np.eye(len(points)))
+        chol = np.sqrt(delta) * np.linalg.cholesky(K)
+        G = chol @ identity.rvs(num_samples, random_state=4 + seed) @ chol.transpose(0, 2, 1)
+        K = kernel(G) + jitter
+    return (np.linalg.cholesky(K) @ rng.normal(size=(num_samples, len(points), 1)))[..., 0]
+
+
 def deep_gp_prior(points: np.ndarray, num_samples: int) -> np.ndarray:
     """Draws of f [n, N] of the deep GP whose layer l has widths[l] functions with covariance K / nu."""
     rng = np.random.default_rng(2)
     jitter = 1e-6 * np.eye(len(points))
-    chol = np.linalg.cholesky(make_kernels()[0](points).numpy() + jitter)
+    chol = np.linalg.cholesky(make_kernels("DWP")[0](points).numpy() + jitter)
     F = chol @ rng.normal(size=(num_samples, len(points), WIDTHS[0])) / np.sqrt(WIDTHS[0])
-    squares = np.sum(F**2, -1)
-    distances = squares[:, :, None] - 2 * F @ F.transpose(0, 2, 1) + squares[:, None, :]
-    K = 0.7 * np.exp(-0.5 * distances) + 0.5 * F @ F.transpose(0, 2, 1) + jitter
+    G = F @ F.transpose(0, 2, 1)
+    K = 0.7 * np.exp(-0.5 * distances(G)) + 0.5 * G + jitter
     F = np.linalg.cholesky(K) @ rng.normal(size=(num_samples, len(points), WIDTHS[1]))
     K = 0.8 * F @ F.transpose(0, 2, 1) / WIDTHS[1] + 0.3 + jitter
     return (np.linalg.cholesky(K) @ rng.normal(size=(num_samples, len(points), 1)))[..., 0]
 
 
 @models
-def test_prior_is_that_of_the_deep_gp(model: str) -> None:
+def test_prior_is_that_of_the_process_in_numpy(model: str) -> None:
     points = X[:3]
-    draws = make_model(model).sample_prior(points, SIZE, seed=0).numpy()[..., 0]
-    reference = deep_gp_prior(points, SIZE)
+    built = set_to_prior(make_model(model))
+    if model == "DIWP":
+        for layer in built.hidden_layers:
+            layer.delta.assign(5.0)
+    draws = built.sample_prior(points, SIZE, seed=0).numpy()[..., 0]
+    reference = (diwp_prior if model == "DIWP" else deep_gp_prior)(points, SIZE)
     moments, reference_moments = second_moments(draws), second_moments(reference)
     check_mean(draws, np.zeros(3))
     check_equal_means(moments, reference_moments)
@@ -90,13 +126,13 @@ def test_dwp_and_dgp_have_one_prior() -> None:
     points = X[:3]
     first, second = (
         second_moments(make_model(model).sample_prior(points, SIZE, seed=seed).numpy()[..., 0])
-        for seed, model in enumerate(MODELS)
+        for seed, model in enumerate(["DWP", "DGP"])
     )
     check_equal_means(first, second)
     check_equal_means(second_moments(first), second_moments(second))
 
 
-@models
+@pytest.mark.parametrize("model", ["DWP", "DGP"])
 def test_prior_of_a_linear_last_layer_has_its_covariance_in_closed_form(model: str) -> None:
     """E[v G + c] = v E[K] + c: with one hidden layer the prior covariance of f is v K + c."""
     kernels = [SquaredExponential(), Linear(0.8) + gpflow.kernels.Constant(0.3)]
@@ -151,6 +187,27 @@ def test_expected_and_sampled_log_ratio_give_one_bound(model: str) -> None:
     differences = replicate(difference, 300)
     assert differences.std() > 0.1
     check_mean(differences, 0.0)
+
+
+@models
+def test_importance_weights_have_mean_one(model: str) -> None:
+    """E_Q[P / Q] = 1 over all hidden layers: no layer's ratio is missing or counted twice.
+
+    Near the prior, where the weights have a variance; Omega's ratio is an expectation, so it stays 1.
+    """
+    built = set_to_prior(make_model(model, log_ratio="sampled"))
+    rng = np.random.default_rng(5)
+    for layer in built.hidden_layers[1 if model == "DIWP" else 0 :]:
+        if model == "DGP":
+            layer.precision_tril.assign(0.5 * np.eye(M))
+        elif model == "DIWP":
+            layer.gamma.assign(1.0)
+        for variable in layer.trainable_variables:
+            variable.assign_add(0.1 * rng.normal(size=variable.shape))
+    log_ratio = tf.function(lambda seed: built.elbo_terms((X, Y), num_samples=1, seed=seed)[1])
+    weights = np.exp([float(log_ratio(tf.constant(seed))) for seed in range(3000)])
+    check_mean(weights[:, None], 1.0)
+    assert 0.2 < weights.std() < 3.0
 
 
 @models

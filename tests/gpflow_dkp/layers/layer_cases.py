@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from gpflow_dkp.gram import GramBlocks
 from gpflow_dkp.layers import GlobalInducingGP, Layer, WishartLayer
+from gpflow_dkp.layers.inverse_wishart import InverseWishartNoise
 
 M, N, S = 4, 3, 5
 POSTERIORS = ["gw", "a-gw", "ab-gw"]
@@ -96,10 +97,13 @@ def check_layer_gradients(layer: Layer, samples: int | None) -> None:
 
 
 def check_gram_gradients(layer: Layer, samples: int | None) -> None:
-    """`check_layer_gradients` for a layer whose output is no features: all its random numbers held."""
+    """`check_layer_gradients` for an inverse Wishart layer, and for its chi-square draws.
+
+    Those draws are how the gradient of an expectation reaches the degrees of freedom.
+    """
     start = covariance(samples)
     blocks = [tf.Variable(block) for block in (start.ii, start.it, start.tt)]
-    noise = layer.sample_noise(S, N, 0)
+    noise, draws = with_variable_draws(layer.sample_noise(S, N, 0))
     rng = np.random.default_rng(3)
     weights = [rng.normal(size=shape) for shape in [(S, M, M), (S, M, N), (S, N), (S,)]]
 
@@ -112,7 +116,15 @@ def check_gram_gradients(layer: Layer, samples: int | None) -> None:
             [tf.reduce_sum(w * output) for w, output in zip(weights, outputs, strict=True)]
         )
 
-    check_gradients(function, [*layer.trainable_variables, *blocks])
+    check_gradients(function, [*layer.trainable_variables, *blocks, *draws])
+
+
+def with_variable_draws(
+    noise: InverseWishartNoise,
+) -> tuple[InverseWishartNoise, list[tf.Variable]]:
+    """The noise with its chi-square draws as variables, and these."""
+    diag, chi2 = tf.Variable(noise.diag, name="diag"), tf.Variable(noise.chi2, name="chi2")
+    return noise._replace(diag=diag, chi2=chi2), [diag, chi2]
 
 
 def check_prior_gradients(layer: Layer, samples: int | None) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from layer_cases import check_gradients
+from layer_cases import check_gradients, with_variable_draws
 from scipy import stats
 
 from gpflow_dkp.distributions import InverseWishart
@@ -100,7 +100,8 @@ def test_gradients_are_those_of_finite_differences(num_features: int) -> None:
     layer = make_layer(num_features, bias=True, scale=True)
     start = inputs(num_features)
     blocks = [tf.Variable(start.inducing), tf.Variable(start.data)]
-    noise = layer.sample_noise(S, N, 0)
+    noise, draws = with_variable_draws(layer.sample_noise(S, N, 0))
+    draws = [draw for draw in draws if draw.shape[-1]]  # Omega needs none for the data
     rng = np.random.default_rng(3)
     weights = [rng.normal(size=shape) for shape in [(S, M, M), (S, M, N), (S, N), (S,)]]
 
@@ -111,7 +112,7 @@ def test_gradients_are_those_of_finite_differences(num_features: int) -> None:
             [tf.reduce_sum(w * output) for w, output in zip(weights, outputs, strict=True)]
         )
 
-    check_gradients(function, [*layer.trainable_variables, *blocks])
+    check_gradients(function, [*layer.trainable_variables, *blocks, *draws])
 
 
 def test_a_covariance_is_refused() -> None:

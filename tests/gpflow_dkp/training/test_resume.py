@@ -151,6 +151,7 @@ OTHER_DATA = {
     "another column": lambda X, Y: (X, Y + 1e-3 * X),
     "inputs in another order": lambda X, Y: (X[::-1].copy(), Y),
     "rows in another order": lambda X, Y: (X[::-1].copy(), Y[::-1].copy()),
+    "two rows exchanged": lambda X, Y: (X[[1, 0, *range(2, len(X))]], Y[[1, 0, *range(2, len(Y))]]),
 }
 
 
