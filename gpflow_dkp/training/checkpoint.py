@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,9 @@ class Checkpoints:
         if different:
             key = different[0]
             raise CheckpointError(
-                f"checkpoint {self._directory} is of another run: its {key} is {settings.get(key)}, "
-                f"this one's {self._settings.get(key)}; use the same settings, or {start_anew}"
+                f"checkpoint {self._directory} is of another run: its {key} is "
+                f"{reprlib.repr(settings.get(key))}, this one's {reprlib.repr(self._settings.get(key))}; "
+                f"use the same settings, or {start_anew}"
             )
         try:
             history = History.load(self._directory / f"{name}.history.json")

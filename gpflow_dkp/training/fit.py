@@ -181,7 +181,10 @@ class Trainer:
                 ],
             ],
             "data": [list(X.shape), hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()[:16]],
-            "variables": [list(variable.shape) for variable in model.trainable_variables],
+            "parameters": [
+                [list(parameter.shape), getattr(parameter.transform, "name", None)]
+                for parameter in model.trainable_parameters
+            ],
         }
         self._steps = tf.function(self._run_steps, autograph=False)
         self._compiled = False
