@@ -7,19 +7,25 @@ from sklearn import metrics as sklearn_metrics
 from bayesian_benchmarks.tasks import classification_metrics as metrics
 from bayesian_benchmarks.tasks.classification import class_probabilities
 
-rng = np.random.default_rng(0)
-PROBABILITIES = rng.dirichlet(np.full(4, 0.4), size=500)
-LABELS = np.array([rng.choice(4, p=p) for p in PROBABILITIES])
+
+def calibrated(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities [size, 4] and labels drawn with them."""
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.full(4, 0.4), size=size)
+    cumulative = probabilities.cumsum(1)
+    return probabilities, np.minimum((rng.uniform(size=(size, 1)) > cumulative).sum(1), 3)
 
 
 def test_log_likelihood_and_accuracy_are_scikit_learns() -> None:
-    loss = sklearn_metrics.log_loss(LABELS, PROBABILITIES, labels=range(4))
-    assert metrics.log_likelihood(PROBABILITIES, LABELS) == pytest.approx(-loss, abs=1e-12)
-    expected = sklearn_metrics.accuracy_score(LABELS, PROBABILITIES.argmax(1))
-    assert metrics.accuracy(PROBABILITIES, LABELS) == expected
+    probabilities, labels = calibrated(500)
+    loss = sklearn_metrics.log_loss(labels, probabilities, labels=range(4))
+    assert metrics.log_likelihood(probabilities, labels) == pytest.approx(-loss, abs=1e-12)
+    expected = sklearn_metrics.accuracy_score(labels, probabilities.argmax(1))
+    assert metrics.accuracy(probabilities, labels) == expected
 
 
 def test_brier_score_of_two_classes_is_twice_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
     p = rng.uniform(size=200)
     labels = (rng.uniform(size=200) < p).astype(int)
     expected = 2.0 * sklearn_metrics.brier_score_loss(labels, p)
@@ -44,9 +50,7 @@ def test_reliability_by_hand() -> None:
 
 
 def test_calibrated_probabilities_have_a_small_calibration_error() -> None:
-    probabilities = rng.dirichlet(np.full(4, 0.4), size=40_000)
-    cumulative = probabilities.cumsum(1)
-    labels = np.minimum((rng.uniform(size=(40_000, 1)) > cumulative).sum(1), 3)
+    probabilities, labels = calibrated(40_000)
     assert metrics.expected_calibration_error(probabilities, labels) < 0.015
     sharpened = probabilities**3 / (probabilities**3).sum(1, keepdims=True)
     assert metrics.expected_calibration_error(sharpened, labels) > 0.05

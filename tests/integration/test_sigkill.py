@@ -6,14 +6,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import killed_run
 
+HELD = """
+import sys, time, killed_run
+from gpflow_dkp.training import fit
 
-def start(directory: Path, result: Path) -> subprocess.Popen:
+def hold(step):
+    if step == killed_run.NUM_STEPS:
+        time.sleep(300.0)
+
+killed_run.fit = lambda *data, **settings: fit(*data, **settings, callbacks=[hold])
+killed_run.run(*sys.argv[1:])
+"""
+"""The same run, but before its last checkpoint it waits to be killed."""
+
+
+def start(directory: Path, result: Path, program: Sequence[str]) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, killed_run.__file__, str(directory), str(result)],
+        [sys.executable, *program, str(directory), str(result)],
+        cwd=Path(killed_run.__file__).parent,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         stderr=subprocess.DEVNULL,
     )
@@ -28,7 +43,7 @@ def step_of(directory: Path) -> int:
 
 def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(tmp_path: Path) -> None:
     directory, result = tmp_path / "killed", tmp_path / "killed.json"
-    process = start(directory, result)
+    process = start(directory, result, ["-c", HELD])
     deadline = time.monotonic() + 300
     try:
         while step_of(directory) < 100 and process.poll() is None and time.monotonic() < deadline:
@@ -41,7 +56,10 @@ def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(tmp_path: Path) -> 
     assert 100 <= step_of(directory) < killed_run.NUM_STEPS
     assert not result.exists()
 
-    runs = [start(directory, result), start(tmp_path / "unbroken", tmp_path / "unbroken.json")]
+    runs = [
+        start(tmp_path / name, tmp_path / f"{name}.json", [killed_run.__file__])
+        for name in ("killed", "unbroken")
+    ]
     try:
         assert [run.wait(300) for run in runs] == [0, 0]
     finally:

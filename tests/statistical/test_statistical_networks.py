@@ -2,6 +2,7 @@
 
 import gpflow
 import numpy as np
+from false_alarm import check_equal_means, second_moments
 from gpflow.kernels import ArcCosine, Kernel, Linear
 
 from gpflow_dkp import gram
@@ -9,9 +10,8 @@ from gpflow_dkp.gram import ReLUFeatures
 from gpflow_dkp.layers import WishartLayer
 from gpflow_dkp.models import DGP, DWP
 
-rng = np.random.default_rng(0)
 N, D, S = 4, 3, 40_000
-X = rng.normal(size=(N, D))
+X = np.random.default_rng(0).normal(size=(N, D))
 WIDTHS = [3, 5]
 
 
@@ -51,6 +51,7 @@ def explicit_network() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Weights of variance 1 / D on the inputs and 2 / width after each ReLU.
     """
+    rng = np.random.default_rng(1)
     units = np.broadcast_to(X, (S, N, D)) @ rng.normal(size=(S, D, WIDTHS[0])) / np.sqrt(D)
     first = units @ np.swapaxes(units, 1, 2) / WIDTHS[0]
     weights = rng.normal(size=(S, *WIDTHS)) * np.sqrt(2.0 / WIDTHS[0])
@@ -70,17 +71,24 @@ def test_finite_network() -> None:
     check_moments(network.sample_prior(X, S, seed=3).numpy()[..., 0], output)
 
 
-def explicit_bottlenecks(num_units: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gram matrices of two linear bottlenecks between wide ReLU layers, one weight draw at a time."""
-    draws: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+def explicit_bottlenecks(num_units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gram matrices of two linear bottlenecks between wide ReLU layers, and the network's output.
+
+    One draw of the weights at a time.
+    """
+    rng = np.random.default_rng(2)
+
+    def through_relus(values: np.ndarray, width: int) -> np.ndarray:
+        hidden = np.maximum(values @ rng.normal(size=(values.shape[1], num_units)), 0.0)
+        return hidden @ rng.normal(size=(num_units, width)) * np.sqrt(2.0 / num_units)
+
+    draws = []
     for _ in range(8_000):
-        values = X / np.sqrt(D)
-        for width, out in zip(WIDTHS, draws, strict=True):
-            hidden = np.maximum(values @ rng.normal(size=(values.shape[1], num_units)), 0.0)
-            units = hidden @ rng.normal(size=(num_units, width)) * np.sqrt(2.0 / num_units)
-            values = units / np.sqrt(width)
-            out.append(values @ values.T)
-    return np.array(draws[0]), np.array(draws[1])
+        first = through_relus(X / np.sqrt(D), WIDTHS[0]) / np.sqrt(WIDTHS[0])
+        second = through_relus(first, WIDTHS[1]) / np.sqrt(WIDTHS[1])
+        draws.append((first @ first.T, second @ second.T, through_relus(second, 1)[:, 0]))
+    first, second, output = (np.array(part) for part in zip(*draws, strict=True))
+    return first, second, output
 
 
 def test_infinite_network_with_finite_bottlenecks() -> None:
@@ -88,9 +96,12 @@ def test_infinite_network_with_finite_bottlenecks() -> None:
         ArcCosine(order=1, weight_variances=1.0 / D, bias_variance=1e-12),
         *(ArcCosine(order=1, bias_variance=1e-12) for _ in WIDTHS),
     ]
-    first, second = explicit_bottlenecks(1_000)
+    first, second, output = explicit_bottlenecks(1_000)
     ours = gram_matrices(kernels)
     check_moments(ours[0], first)
     check_moments(ours[1], second)
-    process = DWP(kernels, gpflow.likelihoods.Gaussian(), X, widths=WIDTHS)
-    assert process.sample_prior(X, 3, seed=0).shape == (3, N, 1)
+    process = DWP(kernels, gpflow.likelihoods.Gaussian(), X, widths=WIDTHS, jitter=1e-9)
+    draws = process.sample_prior(X, S, seed=3).numpy()[..., 0]
+    check_moments(draws, output)
+    # Fourth moments too: the second ones hardly see that a hidden layer is random.
+    check_equal_means(second_moments(draws**2), second_moments(output**2))

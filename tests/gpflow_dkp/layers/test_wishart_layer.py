@@ -1,4 +1,6 @@
-"""WishartLayer: its log-ratio against the distributions' densities, limits, conditionals, gradients."""
+"""WishartLayer: draws by MATH.md 4, log-ratios by densities, limits, conditionals, gradients."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from layer_cases import (
     covariance,
     wishart_layer,
 )
+from scipy.special import gammaln
 
 from gpflow_dkp.distributions import Wishart
 from gpflow_dkp.gram import GramBlocks
@@ -24,6 +27,62 @@ posteriors = pytest.mark.parametrize("posterior", POSTERIORS)
 widths = pytest.mark.parametrize("width", WIDTHS)
 samples = pytest.mark.parametrize("samples", [None, S])
 log_ratios = pytest.mark.parametrize("log_ratio", ["expected", "sampled"])
+
+
+class Dense(NamedTuple):
+    A: np.ndarray
+    B: np.ndarray
+    alpha: np.ndarray
+    beta: np.ndarray
+    mu: np.ndarray
+    sigma: np.ndarray
+
+
+def dense(layer: WishartLayer, K: np.ndarray) -> Dense:
+    """[UAI23] equations 23 to 26: A = chol((1 - q) K / nu + q V V^T) A', and T's parameters."""
+    q, V = layer.q.numpy(), layer.V.numpy()
+    A = np.linalg.cholesky((1 - q) * K / layer.width + q * V @ V.T)
+    if layer.posterior != "gw":
+        A = A @ layer.A.numpy()
+    p = min(M, layer.width)
+    B = layer.B.numpy() if layer.posterior == "ab-gw" else np.eye(p)
+    below = np.tril(np.ones((M, p)), -1)
+    mu, sigma = below * layer.mu.numpy(), below * layer.sigma.numpy()
+    return Dense(A, B, layer.alpha.numpy(), layer.beta.numpy(), mu, sigma)
+
+
+@samples
+@posteriors
+@pytest.mark.parametrize("width", [2, 7])
+def test_draw_is_a_t_b(width: int, posterior: str, samples: int | None) -> None:
+    """F = (A T B, 0) from the numbers of `sample_noise`."""
+    layer, K = wishart_layer(width, posterior), covariance(samples)
+    noise = layer.sample_noise(S, N, 0)
+    gammas, normals, _ = (part.numpy() for part in noise)
+    F = layer.propagate_noise(K, noise)[0].inducing.numpy()
+    p = min(M, width)
+    assert F.shape == (S, M, width)
+    for i in range(S):
+        q = dense(layer, K.ii.numpy() if samples is None else K.ii[i].numpy())
+        T = q.mu + q.sigma * normals[i]
+        T[range(p), range(p)] = np.sqrt(gammas[i] / q.beta)
+        np.testing.assert_allclose(F[i, :, :p], q.A @ T @ q.B, rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(F[:, :, p:], np.zeros((S, M, width - p)))
+
+
+@posteriors
+@pytest.mark.parametrize("width", [2, 7])
+def test_mean_of_the_posterior(width: int, posterior: str) -> None:
+    """MATH.md 2: E[G] = A (E[T] B B^T E[T]^T + diag_k(sum_j V_kj (B B^T)_jj)) A^T."""
+    layer, K = wishart_layer(width, posterior), covariance().ii.numpy()
+    A, B, alpha, beta, mu, sigma = dense(layer, K)
+    diag = range(min(M, width))
+    mean, variance = mu.copy(), sigma**2
+    mean[diag, diag] = np.exp(gammaln(alpha + 0.5) - gammaln(alpha)) / np.sqrt(beta)
+    variance[diag, diag] = alpha / beta - mean[diag, diag] ** 2
+    second = mean @ B @ B.T @ mean.T + np.diag(variance @ np.diag(B @ B.T))
+    actual = layer.posterior_distribution(K).mean()
+    np.testing.assert_allclose(actual, A @ second @ A.T, rtol=0, atol=1e-10)
 
 
 @samples
@@ -41,16 +100,6 @@ def test_sampled_log_ratio_is_the_difference_of_the_densities(
     np.testing.assert_allclose(log_ratio, expected, rtol=0, atol=1e-8)
 
 
-@posteriors
-@widths
-def test_draws_have_the_rank_of_the_width(width: int, posterior: str) -> None:
-    sample, _ = wishart_layer(width, posterior).propagate(covariance(), seed=1, num_samples=S)
-    rank = np.linalg.matrix_rank(sample.ii, tol=1e-10)
-    np.testing.assert_array_equal(rank, np.full(S, min(M, width)))
-    assert sample.inducing.shape == (S, M, width)
-    assert sample.data.shape == (S, width, N)
-
-
 def at_the_prior(width: int, posterior: str, log_ratio: str, K: np.ndarray) -> WishartLayer:
     """A' = B = I, the standard Bartlett factor and V V^T = K / nu, where q does not matter."""
     layer = WishartLayer(M, width, posterior, log_ratio=log_ratio)
@@ -66,7 +115,7 @@ def at_the_prior(width: int, posterior: str, log_ratio: str, K: np.ndarray) -> W
 
 @log_ratios
 @posteriors
-@widths
+@pytest.mark.parametrize("width", [2, 7])
 def test_log_ratio_is_zero_where_posterior_is_prior(
     width: int, posterior: str, log_ratio: str
 ) -> None:
@@ -111,16 +160,9 @@ def test_first_layers_covariance_is_shared_by_the_samples() -> None:
 
 
 @samples
-@posteriors
 @widths
-def test_conditionals_of_the_data_points(width: int, posterior: str, samples: int | None) -> None:
-    check_conditionals(wishart_layer(width, posterior), samples)
-
-
-@widths
-def test_features_above_the_number_of_inducing_points_are_zero(width: int) -> None:
-    sample, _ = wishart_layer(width, "ab-gw").propagate(covariance(), seed=0, num_samples=S)
-    np.testing.assert_array_equal(sample.inducing[..., M:], np.zeros((S, M, max(0, width - M))))
+def test_conditionals_of_the_data_points(width: int, samples: int | None) -> None:
+    check_conditionals(wishart_layer(width, "ab-gw"), samples)
 
 
 @samples
@@ -141,7 +183,7 @@ def test_gradients_of_prior_draws_are_those_of_finite_differences(
     check_prior_gradients(wishart_layer(width, "gw"), samples)
 
 
-@posteriors
+@pytest.mark.parametrize("posterior", ["a-gw", "ab-gw"])
 def test_posterior_of_no_deformation_is_the_next_simpler_one(posterior: str) -> None:
     """B = I is A-GW and A' = I is GW: one draw, one log-ratio."""
     K = covariance(S)

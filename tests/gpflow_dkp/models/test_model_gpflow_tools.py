@@ -208,6 +208,27 @@ def test_from_data(model: str) -> None:
     assert np.isfinite(elbo(cls.from_data(X, Y, depth=1, num_inducing=5)))
 
 
+@pytest.mark.parametrize("kernel", ["squared_exponential", "relu"])
+@models
+def test_starting_values_of_from_data(model: str, kernel: str) -> None:
+    """ARD on the inputs, which the kernels of a DIWP do not see, and one scale on Gram matrices."""
+    built = MODELS[model].from_data(X, Y, depth=3, num_inducing=5, kernel=kernel)
+    assert built.likelihood.variance.numpy() == pytest.approx(0.1, abs=1e-12)
+    num_on_inputs = 0 if model == "DIWP" else 1
+    for number, own in enumerate(built.kernels):
+        on_inputs = number < num_on_inputs
+        assert own.variance.numpy() == pytest.approx(1.0, abs=1e-12)
+        if kernel == "relu":
+            assert own.bias_variance.numpy() == pytest.approx(0.5, abs=1e-12)
+            expected = np.full(D, 1.0 / D) if on_inputs else 1.0
+            actual = own.weight_variances
+        else:
+            expected = np.full(D, np.sqrt(D)) if on_inputs else 1.0
+            actual = own.lengthscales
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
+        assert actual.shape == np.shape(expected)
+
+
 @models
 def test_from_data_trains_the_logarithms_of_positive_parameters(model: str) -> None:
     from gpflow_dkp import models as package

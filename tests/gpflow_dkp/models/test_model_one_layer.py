@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
-from gpflow.likelihoods import Gaussian
+from gpflow.likelihoods import Gaussian, Likelihood
 
 from gpflow_dkp.models import DGP, DWP
 
@@ -137,30 +137,70 @@ def test_bound_with_fewer_inducing_points_is_never_above_sgprs() -> None:
         assert float(model.elbo((X, Y))) < bound + 1e-8
 
 
-def test_bound_is_svgps_with_the_same_posterior() -> None:
-    """For a likelihood that is not Gaussian, q(u) = N(Sigma Lambda v, Sigma) handed to SVGP."""
-    X, Y = make_data(20)
-    labels = (Y > 0).astype(float)
+def with_svgp(likelihood: Likelihood, num_latent_gps: int) -> tuple[DWP, gpflow.models.SVGP]:
+    """A random model, and its q(u) = N(Sigma Lambda v, Sigma) handed to SVGP."""
     Z = np.linspace(0.2, 2.8, 4)[:, None]
-    model = DWP([make_kernel()], gpflow.likelihoods.Bernoulli(), Z, widths=[])
-    rng = np.random.default_rng(3)
-    model.output_layer.v.assign(rng.normal(size=(4, 1)))
+    model = DWP([make_kernel()], likelihood, Z, widths=[], num_latent_gps=num_latent_gps)
+    v = np.random.default_rng(3).normal(size=(4, num_latent_gps))
+    model.output_layer.v.assign(v)
     K = make_kernel()(Z).numpy() + JITTER * np.eye(4)
-    precision = (
-        model.output_layer.precision_tril.numpy() @ model.output_layer.precision_tril.numpy().T
-    )
+    tril = model.output_layer.precision_tril.numpy()
+    precision = tril @ tril.T
     Sigma = np.linalg.inv(np.linalg.inv(K) + precision)
     svgp = gpflow.models.SVGP(
         make_kernel(),
-        gpflow.likelihoods.Bernoulli(),
+        likelihood,
         Z,
-        q_mu=Sigma @ precision @ model.output_layer.v.numpy(),
-        q_sqrt=np.linalg.cholesky(Sigma)[None],
+        num_latent_gps=num_latent_gps,
+        q_mu=Sigma @ precision @ v,
+        q_sqrt=np.tile(np.linalg.cholesky(Sigma), [num_latent_gps, 1, 1]),
         whiten=False,
     )
-    assert float(model.elbo((X, labels))) == pytest.approx(float(svgp.elbo((X, labels))), abs=1e-6)
+    return model, svgp
+
+
+def three_classes(Y: np.ndarray) -> np.ndarray:
+    return np.digitize(Y, [-0.4, 0.4]).astype(float)
+
+
+LIKELIHOODS = {
+    "Bernoulli": (gpflow.likelihoods.Bernoulli, 1, lambda Y: (Y > 0).astype(float)),
+    "Poisson": (gpflow.likelihoods.Poisson, 1, lambda Y: np.round(2.0 + 2.0 * Y)),
+    "StudentT": (lambda: gpflow.likelihoods.StudentT(scale=0.3, df=4.0), 1, lambda Y: Y),
+    "MultiClass": (lambda: gpflow.likelihoods.MultiClass(3), 3, three_classes),
+}
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_bound_and_predictions_are_svgps_with_the_same_posterior(likelihood: str) -> None:
+    make, num_latent_gps, observations = LIKELIHOODS[likelihood]
+    X, Y = make_data(20)
+    data = X, observations(Y)
+    model, svgp = with_svgp(make(), num_latent_gps)
+    assert float(model.elbo(data)) == pytest.approx(float(svgp.elbo(data)), abs=1e-6)
     for actual, expected in zip(model.predict_y(X), svgp.predict_y(X), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    actual, expected = model.predict_log_density(data), svgp.predict_log_density(data)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+def test_bound_and_predictions_are_svgps_with_softmax() -> None:
+    """Both are means over draws of f."""
+    X, Y = make_data(20)
+    data = X, three_classes(Y)
+    labels = data[1].astype(int)
+    model, svgp = with_svgp(gpflow.likelihoods.Softmax(3), 3)
+    model.likelihood.num_monte_carlo_points = 2_000
+    tf.random.set_seed(0)
+    ours = [float(model.elbo(data, seed=seed)) for seed in range(50)]
+    theirs = [float(svgp.elbo((X, labels))) for _ in range(50)]
+    error = np.sqrt((np.var(ours, ddof=1) + np.var(theirs, ddof=1)) / 50)
+    assert abs(np.mean(ours) - np.mean(theirs)) < 5.0 * error
+    assert error < 0.02
+    # A class probability lies in [0, 1]: its standard deviation is at most 1 / 2.
+    bound = 5.0 * 0.5 * np.sqrt(2 / 2_000)
+    actual, expected = model.predict_y(X, seed=0)[0], svgp.predict_y(X)[0]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=bound)
 
 
 def test_two_outputs_are_two_models() -> None:
