@@ -72,6 +72,8 @@ class ClassificationSettings(Settings):
 
     num_steps: int = Field(default=8_000, ge=1)
     """Adam steps."""
+    precision: Literal["full", "mixed-gradient", "mixed"] = "full"
+    """Single precision breaks the training of arc-cosine kernels with large biases."""
     likelihood: Literal["softmax", "robust-max"] = "softmax"
     """Of more than two classes; two have GPflow's Bernoulli."""
     likelihood_samples: int = Field(default=10, ge=1)
