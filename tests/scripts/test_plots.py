@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from script_cases import load_script
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +16,14 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_plot_prior(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--points", "8", "--layers", "2", "--output"]
-    assert load("plot_prior").main([*small, "a.png"]) == 0
+    assert load_script("plot_prior").main([*small, "a.png"]) == 0
     assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
     capsys.readouterr()
-    assert load("plot_prior").main([*small, "nowhere/a.png"]) == 2
+    assert load_script("plot_prior").main([*small, "nowhere/a.png"]) == 2
     assert "cannot write the picture nowhere/a.png" in capsys.readouterr().err
     for delta in ("-1", "nan", "inf"):
         with pytest.raises(SystemExit) as caught:
-            load("plot_prior").main(["--delta", delta])
+            load_script("plot_prior").main(["--delta", delta])
         assert caught.value.code == 2
         message = f"--delta is {float(delta)}; it must be positive and finite."
         assert message in capsys.readouterr().err
@@ -43,7 +31,7 @@ def test_plot_prior(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_plot_fit_of_made_up_data() -> None:
     short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "nngp:relu"]
-    assert load("plot_fit").main(short) == 0
+    assert load_script("plot_fit").main(short) == 0
     assert Path("fit.png").stat().st_size > 10_000
 
 
@@ -54,7 +42,7 @@ def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:
     np.savetxt("two.csv", table, delimiter=",", header="x,z,y", comments="")
     table[:, 0] = 0.1 + 0.2
     np.savetxt("flat.csv", table[:, :2], delimiter=",", header="x,y", comments="")
-    plot_fit = load("plot_fit")
+    plot_fit = load_script("plot_fit")
     short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "--csv"]
     assert plot_fit.main([*short, "one.csv"]) == 0
     capsys.readouterr()

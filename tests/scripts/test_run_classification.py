@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_cases import load_script
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SCRIPT = REPOSITORY / "scripts" / "run_classification.py"
 PLUGINS = REPOSITORY / "tests" / "bayesian_benchmarks"
 
 
 @pytest.fixture(scope="module")
 def run_classification() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_classification", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("run_classification")
 
 
 @pytest.fixture(autouse=True)

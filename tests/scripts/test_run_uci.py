@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_cases import load_script
 
 from bayesian_benchmarks.results import ResultsStore
 
@@ -24,12 +24,7 @@ FAKE_DATA = [*FAKE, "--datasets", "fake-data", "--depths", "2"]
 
 @pytest.fixture(scope="module")
 def run_uci() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_uci", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("run_uci")
 
 
 @pytest.fixture(autouse=True)
