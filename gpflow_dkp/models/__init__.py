@@ -1,9 +1,10 @@
 """The models: GPflow's interface over chains of kernels and layers."""
 
-from .base import DeepKernelProcess
+from .base import MonteCarloModel
+from .deep_kernel_process import DeepKernelProcess
 from .dgp import DGP
 from .diwp import DIWP
 from .dwp import DWP
 from .nngp import NNGP
 
-__all__ = ["DGP", "DIWP", "DWP", "NNGP", "DeepKernelProcess"]
+__all__ = ["DGP", "DIWP", "DWP", "NNGP", "DeepKernelProcess", "MonteCarloModel"]

@@ -1,25 +1,21 @@
-"""The deep kernel process: a chain of kernels and stochastic layers with one Gaussian-process output."""
+"""What all models share: a bound and predictions that average over samples of what the output needs."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, RegressionData
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
 
-from .. import gram
-from ..gram import GramBlocks
-from ..layers import GlobalInducingGP, Layer, Marginals
-from ..layers.base import MIN_VARIANCE, check_choice, check_positive_integer
+from ..layers.base import check_positive_integer
 from ..random import Seed, as_seed, fold_in, normal, split
-from .checks import check_inducing_variable, check_kernels, check_labels
+from .checks import check_labels
 
 PREDICTION_SAMPLES = 100
 """Samples of the hidden layers in a prediction, as in the papers' tests."""
@@ -28,68 +24,33 @@ PREDICTION_BATCH = 500
 """Data points predicted at a time: 100 samples of 100 inducing points take 80 kB a point."""
 
 
-class Precision(NamedTuple):
-    """What is computed in which precision; inducing blocks are always in GPflow's default float.
-
-    :param data: the blocks of the data points, forward.
-    :param gradient: the backward products of the data points' conditionals.
-    """
-
-    data: tf.DType
-    gradient: tf.DType
+EVERY_LAYER_FINITE = "every layer is finite, the likelihood or the gradient is not"
+"""What `locate_failure` says when it finds nothing."""
 
 
-def precision_of(name: str) -> Precision:
-    """The precision of a name: "full", "mixed-gradient" or "mixed"."""
-    check_choice("precision", name, ("full", "mixed-gradient", "mixed"))
-    full = gpflow.default_float()
-    return {
-        "full": Precision(full, full),
-        "mixed-gradient": Precision(full, tf.float32),
-        "mixed": Precision(tf.float32, tf.float32),
-    }[name]
+class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
+    """A model whose outputs are Gaussian at every data point given a sample of all that lies before.
 
+    Any GPflow likelihood with variational expectations applies, and predictions are mixtures over the
+    samples. Subclasses say how a sample is drawn.
 
-class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
-    """Kernels and stochastic layers in turn, from the inputs to one GP output layer.
+    Letters: N data points, D input features, P outputs, S samples.
 
-    Subclasses choose the hidden layers. `kernels[0]` acts on the inputs, the others on Gram matrices.
-    The output layer is marginalised: given the hidden layers, f is Gaussian at every data point, so
-    any GPflow likelihood with variational expectations applies, and predictions are mixtures over
-    the samples of the hidden layers.
-
-    Letters: N data points, D input features, P outputs, M inducing points, S samples.
-
-    :param kernels: one GPflow kernel a layer, output included.
     :param likelihood: a GPflow likelihood with variational expectations.
-    :param inducing_variable: Z [M, D], an array or GPflow inducing points.
-    :param hidden_layers: one layer before each kernel on Gram matrices.
     :param num_latent_gps: P.
     :param num_samples: S of the training objective.
     :param num_data: size of the training set when `elbo` is given minibatches.
-    :param jitter: added to every covariance matrix and its diagonal; default GPflow's.
-    :param precision: "full", or "mixed-gradient" or "mixed" for single precision in the backward
-        products or throughout the blocks of the data points.
+    :param jitter: added to covariance matrices; default GPflow's.
     """
-
-    _num_input_kernels = 1
-    """How many of the kernels act on the inputs, before any layer."""
-
-    _draws_features = False
-    """Whether the hidden layers' posteriors draw features, not only their Gram matrix."""
 
     def __init__(
         self,
-        kernels: Sequence[Kernel],
         likelihood: Likelihood,
-        inducing_variable: InducingVariables | tf.Tensor,
-        hidden_layers: Sequence[Layer],
         *,
-        num_latent_gps: int = 1,
-        num_samples: int = 10,
-        num_data: int | None = None,
-        jitter: float | None = None,
-        precision: str = "full",
+        num_latent_gps: int,
+        num_samples: int,
+        num_data: int | None,
+        jitter: float | None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -100,35 +61,43 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         jitter = gpflow.default_jitter() if jitter is None else jitter
         if not 0.0 <= jitter < np.inf:
             raise ValueError(f"jitter: got {jitter}, needs a finite number of at least 0")
-        kernels = check_kernels(kernels)
-        for kernel in kernels[self._num_input_kernels :]:
-            gram.check_computable_from_gram(kernel, features=self._draws_features)
-        self.kernels = kernels
         self.likelihood = likelihood
-        self.inducing_variable = check_inducing_variable(inducing_variable)
-        self.hidden_layers = list(hidden_layers)
-        self.output_layer = GlobalInducingGP(
-            self.inducing_variable.Z.shape[0], num_latent_gps, output=True
-        )
         self.num_latent_gps = num_latent_gps
         self.num_samples = num_samples
         self.num_data = num_data
         dtype = gpflow.default_float()
         self.jitter = tf.Variable(jitter, dtype=dtype, trainable=False, name="jitter")
         self.kl_weight = tf.Variable(1.0, dtype=dtype, trainable=False, name="kl_weight")
-        self.precision = precision
+
+    # What a subclass says
 
     @property
-    def precision(self) -> str:
-        """ "full", "mixed-gradient" or "mixed"."""
-        return self._precision
+    @abc.abstractmethod
+    def num_features(self) -> int:
+        """Columns D of the inputs."""
 
-    @precision.setter
-    def precision(self, name: str) -> None:
-        gradient = precision_of(name).gradient
-        for layer in [*self.hidden_layers, self.output_layer]:
-            layer.gradient_dtype = gradient
-        self._precision = name
+    @abc.abstractmethod
+    def elbo_terms(
+        self, data: RegressionData, *, num_samples: int | None = None, seed: Seed = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The two terms of `elbo`: one that grows with the rows given, and the global log P - log Q."""
+
+    @abc.abstractmethod
+    def _output_moments(
+        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
+    ) -> MeanAndVariance:
+        """Mean and positive variance of the outputs given each sample [S, N, P], or one if all agree.
+
+        :param first: offset of X in a larger set, whose other parts see the same global samples.
+        """
+
+    @abc.abstractmethod
+    def training_settings(self) -> dict[str, Any]:
+        """What a training run must agree on, beside the parameters, to go on from a checkpoint."""
+
+    @abc.abstractmethod
+    def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:
+        """One clause naming the first layer whose values are not finite at X [N, D]."""
 
     # The bound
 
@@ -149,25 +118,9 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
             scale = self.num_data / tf.cast(tf.shape(data[0])[0], expected.dtype)
         return scale * expected + self.kl_weight * log_ratio
 
-    def elbo_terms(
-        self, data: RegressionData, *, num_samples: int | None = None, seed: Seed = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The two terms of `elbo`: sum_n E_Q[log p(y_n | f_n)] of the rows given, E_Q[log P - log Q]."""
-        X, Y = self._check_data(data)
-        seed = as_seed(seed)
-        marginals = self._marginals(X, self._number_of_samples(num_samples), seed)
-        expected = self._of_likelihood("variational_expectations", X, marginals, seed, Y)
-        return tf.reduce_mean(tf.reduce_sum(expected, -1)), tf.reduce_mean(marginals.log_ratio)
-
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """The `elbo` of fresh samples."""
         return self.elbo(data)
-
-    def prior_kl(self, *, num_samples: int | None = None, seed: Seed = None) -> tf.Tensor:
-        """Monte Carlo estimate of KL(Q || P) of all layers []."""
-        num_samples = self._number_of_samples(num_samples)
-        log_ratio = self._marginals(self._Z[:1], num_samples, as_seed(seed)).log_ratio
-        return -tf.reduce_mean(log_ratio)
 
     # Prediction
 
@@ -195,8 +148,7 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
                 "predict_f: full_cov and full_output_cov must be False; data points are drawn one at "
                 "a time given the inducing points"
             )
-        marginals = self._predict_marginals(Xnew, num_samples, seed, batch_size)
-        return _mixture_moments(marginals.mean, self._output_variance(marginals))
+        return _mixture_moments(*self._predict_moments(Xnew, num_samples, seed, batch_size))
 
     def predict_y(
         self,
@@ -229,8 +181,8 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         Gaussians. S is 1 if there is no hidden layer. Arguments as in `predict_f`.
         """
         seed = as_seed(seed)
-        marginals = self._predict_marginals(Xnew, num_samples, seed, batch_size)
-        return self._of_likelihood("predict_mean_and_var", Xnew, marginals, seed)
+        moments = self._predict_moments(Xnew, num_samples, seed, batch_size)
+        return self._of_likelihood("predict_mean_and_var", Xnew, moments, seed)
 
     def predict_log_density(
         self,
@@ -247,8 +199,8 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
             raise NotImplementedError("predict_log_density: full covariances are not available")
         X, Y = self._check_data(data)
         seed = as_seed(seed)
-        marginals = self._predict_marginals(X, num_samples, seed, batch_size)
-        density = self._of_likelihood("predict_log_density", X, marginals, seed, Y)
+        moments = self._predict_moments(X, num_samples, seed, batch_size)
+        density = self._of_likelihood("predict_log_density", X, moments, seed, Y)
         log_samples = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_samples
 
@@ -299,13 +251,12 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         """Independent draws of f at each data point [S, N, P], one a sample of the hidden layers."""
         if full_cov or full_output_cov:
             raise NotImplementedError("predict_f_samples: full covariances are not available")
-        for_marginals, for_f = split(seed, 2)
-        marginals = self._predict_marginals(Xnew, num_samples, for_marginals, batch_size)
-        if not self.hidden_layers:
-            marginals = Marginals(*(tf.repeat(value, num_samples, axis=0) for value in marginals))
-        noise = normal(tf.unstack(tf.shape(marginals.mean)), for_f, marginals.mean.dtype)
-        return marginals.mean + tf.sqrt(self._output_variance(marginals)) * noise
+        for_moments, for_f = split(seed, 2)
+        mean, variance = self._predict_moments(Xnew, num_samples, for_moments, batch_size)
+        noise = normal([num_samples, *tf.unstack(tf.shape(mean)[1:])], for_f, mean.dtype)
+        return mean + tf.sqrt(variance) * noise
 
+    @abc.abstractmethod
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:
@@ -313,87 +264,11 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
 
         :param Xnew: [N, D].
         """
-        check_positive_integer("num_samples", num_samples)
-        Xnew = self._check_inputs(Xnew)
-        seeds = split(seed, len(self.hidden_layers) + 1)
-        covariance = self._input_covariance(Xnew, Xnew[:1])
-        for layer, kernel, layer_seed in zip(
-            self.hidden_layers, self._gram_kernels, seeds[:-1], strict=True
-        ):
-            sample = layer.prior_sample(covariance, seed=layer_seed, num_samples=num_samples)
-            covariance = self._covariance(kernel, sample)
-        sample = self.output_layer.prior_sample(covariance, seed=seeds[-1], num_samples=num_samples)
-        return sample.inducing
 
-    # What a pass is made of
-
-    @property
-    def _Z(self) -> tf.Tensor:
-        return tf.convert_to_tensor(self.inducing_variable.Z)
-
-    def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
-        """The first kernel on the inputs, with jitter, without a sample dimension."""
-        blocks = gram.from_inputs(self.kernels[0], Z, X)
-        return blocks.with_jitter(self.jitter).with_data_dtype(self._data_dtype)
-
-    def _covariance(self, kernel: Kernel, sample: GramBlocks) -> GramBlocks:
-        return gram.covariance(kernel, sample).with_jitter(self.jitter)
-
-    @property
-    def _gram_kernels(self) -> list[Kernel]:
-        """The kernels on Gram matrices, one after each hidden layer."""
-        return self.kernels[self._num_input_kernels :]
-
-    @property
-    def _data_dtype(self) -> tf.DType:
-        return precision_of(self.precision).data
-
-    def _marginals(
-        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
-    ) -> Marginals:
-        """The output layer's marginals given S samples of the hidden layers, S = 1 if there are none.
-
-        The samples go through the layers after the first in independent chains, one for each of
-        TensorFlow's inter-op threads.
-
-        :param first: offset of X in a larger set, whose other parts see the same inducing samples.
-        :returns: mean [S, N, P], variance [S, N], log_ratio [S].
-        """
-        covariance = self._input_covariance(self.inducing_variable, X)
-        if not self.hidden_layers:
-            return Marginals(*(value[None] for value in self.output_layer.marginals(covariance)))
-        num_data = tf.shape(X)[0]
-        seeds = split(seed, len(self.hidden_layers))
-        noise = [
-            layer.sample_noise(num_samples, num_data, layer_seed, first)
-            for layer, layer_seed in zip(self.hidden_layers, seeds, strict=True)
-        ]
-        sample, log_ratio = self.hidden_layers[0].propagate_noise(covariance, noise[0])
-        sizes = _chain_sizes(num_samples)
-        samples, log_ratios = sample.split(sizes), tf.split(log_ratio, sizes)
-        chain_noise = [
-            list(zip(*(tf.split(part, sizes) for part in layer_noise), strict=True))
-            for layer_noise in noise[1:]
-        ]
-        chains = [
-            self._chain(sample, log_ratio, [layer_noise[i] for layer_noise in chain_noise])
-            for i, (sample, log_ratio) in enumerate(zip(samples, log_ratios, strict=True))
-        ]
-        return Marginals(*(tf.concat(parts, 0) for parts in zip(*chains, strict=True)))
-
-    def _chain(self, sample: GramBlocks, log_ratio: tf.Tensor, noise: list[Any]) -> Marginals:
-        """From a sample of the first hidden layer to the output layer's marginals."""
-        for layer, kernel, layer_noise in zip(
-            self.hidden_layers[1:], self._gram_kernels[:-1], noise, strict=True
-        ):
-            sample, ratio = layer.propagate_noise(self._covariance(kernel, sample), layer_noise)
-            log_ratio += ratio
-        marginals = self.output_layer.marginals(self._covariance(self.kernels[-1], sample))
-        return marginals._replace(log_ratio=marginals.log_ratio + log_ratio)
-
-    def _predict_marginals(
+    def _predict_moments(
         self, Xnew: InputData, num_samples: int, seed: Seed, batch_size: int | None
-    ) -> Marginals:
+    ) -> MeanAndVariance:
+        """`_output_moments`, `batch_size` data points at a time."""
         check_positive_integer("num_samples", num_samples)
         if batch_size is not None:
             check_positive_integer("batch_size", batch_size)
@@ -401,24 +276,19 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         seed = as_seed(seed)
         num_data = X.shape[0]
         if batch_size is None or num_data is None or num_data <= batch_size:
-            return self._marginals(X, num_samples, seed)
+            return self._output_moments(X, num_samples, seed)
         batches = [
-            self._marginals(X[first : first + batch_size], num_samples, seed, first)
+            self._output_moments(X[first : first + batch_size], num_samples, seed, first)
             for first in range(0, num_data, batch_size)
         ]
-        mean, variance, log_ratios = zip(*batches, strict=True)
-        return Marginals(tf.concat(mean, 1), tf.concat(variance, 1), log_ratios[0])
-
-    def _output_variance(self, marginals: Marginals) -> tf.Tensor:
-        """The variance, shared by the outputs, as [S, N, P], positive."""
-        variance = tf.maximum(marginals.variance, MIN_VARIANCE[marginals.variance.dtype])
-        return tf.broadcast_to(variance[..., None], tf.shape(marginals.mean))
+        mean, variance = zip(*batches, strict=True)
+        return tf.concat(mean, 1), tf.concat(variance, 1)
 
     def _of_likelihood(
         self,
         method: str,
         X: tf.Tensor,
-        marginals: Marginals,
+        moments: MeanAndVariance,
         seed: tf.Tensor,
         Y: tf.Tensor | None = None,
     ) -> Any:
@@ -426,20 +296,20 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
 
         GPflow's Monte Carlo likelihoods draw without a seed; their private methods take the draws.
         """
-        shape = tf.shape(marginals.mean)
-        num_samples, num_data, num_outputs = shape[0], shape[1], shape[2]
+        mean, variance = moments
+        num_samples, num_data, num_outputs = tf.unstack(tf.shape(mean))
         rows = [num_samples * num_data, num_outputs]
-        X = tf.cast(tf.convert_to_tensor(X), marginals.mean.dtype)
+        X = tf.cast(tf.convert_to_tensor(X), mean.dtype)
         arguments = [
             tf.tile(X, [num_samples, 1]),
-            tf.reshape(marginals.mean, rows),
-            tf.reshape(self._output_variance(marginals), rows),
+            tf.reshape(mean, rows),
+            tf.reshape(variance, rows),
         ]
         if Y is not None:
             arguments.append(tf.tile(Y, [num_samples, 1]))
         if isinstance(self.likelihood, gpflow.likelihoods.MonteCarloLikelihood):
             draws = [self.likelihood.num_monte_carlo_points, *rows]
-            epsilon = normal(draws, fold_in(seed, 1), marginals.mean.dtype)
+            epsilon = normal(draws, fold_in(seed, 1), mean.dtype)
             result = getattr(self.likelihood, f"_{method}")(*arguments, epsilon=epsilon)
         else:
             result = getattr(self.likelihood, method)(*arguments)
@@ -484,12 +354,16 @@ class DeepKernelProcess(BayesianModel, ExternalDataTrainingLossMixin):
         X = tf.convert_to_tensor(X)
         if X.shape.rank != 2:
             raise ValueError(f"data: got X {X.shape}, needs X [N, D]")
-        num_features = self._Z.shape[1]
-        if not X.shape[1:].is_compatible_with([num_features]):
+        if not X.shape[1:].is_compatible_with([self.num_features]):
             raise ValueError(
-                f"data: got X {X.shape}, needs {num_features} columns as the inducing points have"
+                f"data: got X {X.shape}, needs {self.num_features} columns as the inducing points have"
             )
         return tf.cast(X, gpflow.default_float())
+
+
+def all_finite(value: tf.Tensor) -> bool:
+    """Whether no entry is NaN or infinite."""
+    return bool(tf.reduce_all(tf.math.is_finite(value)))
 
 
 def mixture_quantiles(mean: tf.Tensor, scale: tf.Tensor, levels: np.ndarray) -> tf.Tensor:
@@ -518,12 +392,3 @@ def _normal_cdf(value: tf.Tensor) -> tf.Tensor:
 def _mixture_moments(mean: tf.Tensor, variance: tf.Tensor) -> MeanAndVariance:
     """Mean and variance of equal mixtures over the first axis."""
     return tf.reduce_mean(mean, 0), tf.reduce_mean(variance, 0) + tf.math.reduce_variance(mean, 0)
-
-
-def _chain_sizes(num_samples: int) -> list[int]:
-    """Samples a chain: one chain for each inter-op thread, where intra-op parallelism is off."""
-    threads = tf.config.threading
-    parallel = threads.get_intra_op_parallelism_threads() == 1
-    chains = threads.get_inter_op_parallelism_threads() if parallel else 1
-    chains = max(1, min(chains, num_samples))
-    return [num_samples // chains + (i < num_samples % chains) for i in range(chains)]

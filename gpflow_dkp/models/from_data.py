@@ -13,8 +13,8 @@ from sklearn.cluster import KMeans
 from typing_extensions import Self
 
 from ..layers.base import check_choice, check_positive_integer
-from .base import DeepKernelProcess
 from .checks import check_arrays, check_labels
+from .deep_kernel_process import DeepKernelProcess
 
 
 class DeepModel(DeepKernelProcess):

@@ -16,7 +16,7 @@ from gpflow.base import RegressionData
 from tqdm.auto import tqdm
 
 from ..layers.base import check_positive_integer
-from ..models import DeepKernelProcess
+from ..models import MonteCarloModel
 from ..models.checks import check_arrays, check_labels
 from ..random import as_seed, fold_in
 from .adam import FlatAdam
@@ -44,7 +44,7 @@ class TrainingFailed(ValueError):  # noqa: N818  # says what happened
 
 
 def fit(
-    model: DeepKernelProcess,
+    model: MonteCarloModel,
     data: RegressionData,
     *,
     num_steps: int,
@@ -137,7 +137,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: DeepKernelProcess,
+        model: MonteCarloModel,
         data: RegressionData,
         *,
         num_steps: int,
@@ -170,16 +170,7 @@ class Trainer:
             "learning_rate": self.schedule,
             "kl_annealing_steps": kl_annealing_steps,
             "seed": self.seed.numpy().tolist(),
-            "model": [
-                type(model).__name__,
-                model.num_samples,
-                float(model.jitter),
-                model.precision,
-                [
-                    [getattr(layer, "posterior", None), getattr(layer, "log_ratio", None)]
-                    for layer in model.hidden_layers
-                ],
-            ],
+            "model": [type(model).__name__, float(model.jitter), model.training_settings()],
             "data": [list(X.shape), hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()[:16]],
             "parameters": [
                 [list(parameter.shape), getattr(parameter.transform, "name", None)]
