@@ -5,6 +5,15 @@ from .deep_kernel_process import DeepKernelProcess
 from .dgp import DGP
 from .diwp import DIWP
 from .dwp import DWP
+from .latent_variable_dgp import LatentVariableDGP
 from .nngp import NNGP
 
-__all__ = ["DGP", "DIWP", "DWP", "NNGP", "DeepKernelProcess", "MonteCarloModel"]
+__all__ = [
+    "DGP",
+    "DIWP",
+    "DWP",
+    "NNGP",
+    "DeepKernelProcess",
+    "LatentVariableDGP",
+    "MonteCarloModel",
+]

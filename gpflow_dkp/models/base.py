@@ -78,7 +78,12 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
 
     @abc.abstractmethod
     def elbo_terms(
-        self, data: RegressionData, *, num_samples: int | None = None, seed: Seed = None
+        self,
+        data: RegressionData,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: one that grows with the rows given, and the global log P - log Q."""
 
@@ -102,7 +107,12 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     # The bound
 
     def elbo(
-        self, data: RegressionData, *, num_samples: int | None = None, seed: Seed = None
+        self,
+        data: RegressionData,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Monte Carlo estimate of the evidence lower bound, of the whole training set [].
 
@@ -111,8 +121,10 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         :param data: X [B, D] and Y [B, P], a minibatch when `num_data` is set.
         :param num_samples: S, default the model's.
         :param seed: int or stateless seed; None draws fresh samples at each call.
+        :param rows: which rows of the training set these are [B]; only models with parameters of
+            their own for each data point ask for it.
         """
-        expected, log_ratio = self.elbo_terms(data, num_samples=num_samples, seed=seed)
+        expected, log_ratio = self.elbo_terms(data, num_samples=num_samples, seed=seed, rows=rows)
         scale = 1.0
         if self.num_data is not None:
             scale = self.num_data / tf.cast(tf.shape(data[0])[0], expected.dtype)

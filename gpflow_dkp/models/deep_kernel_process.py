@@ -124,7 +124,12 @@ class DeepKernelProcess(MonteCarloModel):
     # The bound
 
     def elbo_terms(
-        self, data: RegressionData, *, num_samples: int | None = None, seed: Seed = None
+        self,
+        data: RegressionData,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: sum_n E_Q[log p(y_n | f_n)] of the rows given, E_Q[log P - log Q]."""
         X, Y = self._check_data(data)

@@ -1,0 +1,163 @@
+"""The latent-variable layer: each data point has an unobserved input of its own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow import Parameter
+from gpflow.base import MeanAndVariance
+
+from ..random import Seed, as_seed, normal
+from .base import check_positive_integer
+
+
+class Observed(NamedTuple):
+    """Data points whose latent variables are asked for.
+
+    :param X: [N, D].
+    :param Y: [N, P].
+    :param rows: which rows of the training set they are [N], or None for all of them in order.
+    """
+
+    X: tf.Tensor
+    Y: tf.Tensor
+    rows: tf.Tensor | None = None
+
+
+class Encoder(gpflow.Module):
+    """A network from (x, y) to the Gaussian posterior of a point's latent variables ([ICML19]).
+
+    Tanh layers, each with a skip connection where its widths agree, and a linear one for mean and log
+    variance.
+
+    :param input_dim: columns of x and y together.
+    :param latent_dim: d.
+    :param widths: of the tanh layers.
+    :param bias: added to the log variance: negative for a posterior that starts narrow.
+    :param seed: of the weights' starting values.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        latent_dim: int = 1,
+        *,
+        widths: Sequence[int] = (10, 10, 10),
+        bias: float = -5.0,
+        seed: int | Sequence[int] = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        sizes = [input_dim, *widths, 2 * latent_dim]
+        for size in sizes:
+            check_positive_integer("Encoder's input_dim, widths and latent_dim", size)
+        rng = np.random.default_rng(seed)
+        self.input_dim = input_dim
+        self.bias = bias
+        self.weights = [
+            Parameter(math.sqrt(2.0 / (before + after)) * rng.normal(size=(before, after)))
+            for before, after in itertools.pairwise(sizes)
+        ]
+        self.offsets = [Parameter(np.zeros(size)) for size in sizes[1:]]
+
+    def __call__(self, XY: tf.Tensor) -> MeanAndVariance:
+        """Mean and variance [N, d] for x and y side by side [N, D + P]."""
+        hidden = XY
+        *layers, (last_weight, last_offset) = zip(self.weights, self.offsets, strict=True)
+        for weight, offset in layers:
+            value = tf.tanh(hidden @ weight + offset)
+            hidden = value + hidden if value.shape[-1] == hidden.shape[-1] else value
+        mean, log_variance = tf.split(hidden @ last_weight + last_offset, 2, axis=-1)
+        return mean, tf.exp(log_variance + self.bias)
+
+
+class LatentVariableLayer(gpflow.Module):
+    """Appends to each data point latent variables w ~ N(0, I), of posterior N(a, diag b) ([ICML19]).
+
+    The posterior comes from an encoder of the data point, or has free parameters for each.
+
+    :param latent_dim: d.
+    :param encoder: from x and y side by side [N, D + P] to mean and variance [N, d], as `Encoder`.
+    :param num_points: N, for free parameters `mean` [N, d] and `variance` [N, d] instead.
+    """
+
+    def __init__(
+        self,
+        latent_dim: int = 1,
+        *,
+        encoder: Callable[[tf.Tensor], MeanAndVariance] | None = None,
+        num_points: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        check_positive_integer("latent_dim", latent_dim)
+        if (encoder is None) == (num_points is None):
+            raise ValueError(
+                "LatentVariableLayer: needs an encoder, or num_points for free parameters of each data "
+                f"point, and not both; got encoder={encoder!r}, num_points={num_points!r}"
+            )
+        self.latent_dim = latent_dim
+        self.encoder = encoder
+        self.num_points = num_points
+        if num_points is not None:
+            check_positive_integer("num_points", num_points)
+            # Means that all agree would never part: the points' latent variables are exchangeable.
+            start = 0.01 * np.random.default_rng(0).normal(size=(num_points, latent_dim))
+            positive = tfp.bijectors.Exp()
+            self.mean = Parameter(start)
+            self.variance = Parameter(
+                np.full([num_points, latent_dim], math.exp(-5.0)), transform=positive
+            )
+
+    def output_dim_of(self, input_dim: int) -> int:
+        """Columns of the features it gives for features of `input_dim` columns."""
+        return input_dim + self.latent_dim
+
+    def posterior(self, observed: Observed) -> MeanAndVariance:
+        """Mean and variance of the latent variables of the data points [N, d].
+
+        :raises ValueError: for free parameters and points that have none.
+        """
+        if self.encoder is not None:
+            return self.encoder(tf.concat([observed.X, observed.Y], -1))
+        if observed.rows is not None:
+            return tf.gather(self.mean, observed.rows), tf.gather(self.variance, observed.rows)
+        num_points = observed.X.shape[0]
+        if num_points is not None and num_points != self.num_points:
+            raise ValueError(
+                f"LatentVariableLayer: got {num_points} data points, has free parameters for the "
+                f"{self.num_points} of the training set: pass the rows of a minibatch, the whole set, or "
+                "use an encoder for unseen points"
+            )
+        return tf.convert_to_tensor(self.mean), tf.convert_to_tensor(self.variance)
+
+    def propagate(self, features: tf.Tensor, latent: tf.Tensor) -> tf.Tensor:
+        """Features [N, K, D] or [N, 1, D] with latent variables [N, K, d]: [N, K, D + d]."""
+        shape = tf.concat([tf.shape(latent)[:2], tf.shape(features)[2:]], 0)
+        return tf.concat([tf.broadcast_to(features, shape), latent], -1)
+
+    def prior_sample(self, features: tf.Tensor, *, seed: Seed) -> tf.Tensor:
+        """Features [..., D] with latent variables drawn from the prior: [..., D + d]."""
+        shape = tf.concat([tf.shape(features)[:-1], [self.latent_dim]], 0)
+        latent = normal(tf.unstack(shape), as_seed(seed), features.dtype)
+        return tf.concat([features, latent], -1)
+
+
+def sampled_log_ratio(latent: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """log N(w; 0, I) - log N(w; a, diag b) [N, K] at w [N, K, d], for a and b [N, d]."""
+    deviation = tf.square(latent - mean[:, None]) / variance[:, None]
+    terms = deviation - tf.square(latent) + tf.math.log(variance)[:, None]
+    return 0.5 * tf.reduce_sum(terms, -1)
+
+
+def expected_log_ratio(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """-KL(N(a, diag b) || N(0, I)) [N] for a and b [N, d]."""
+    terms = 1.0 + tf.math.log(variance) - variance - tf.square(mean)
+    return 0.5 * tf.reduce_sum(terms, -1)

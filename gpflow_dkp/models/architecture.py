@@ -1,0 +1,101 @@
+"""The layers of [ICML19] for an architecture such as "LV-GP-GP" and data."""
+
+from __future__ import annotations
+
+import gpflow
+import numpy as np
+from gpflow.functions import Linear
+from gpflow.kernels import SquaredExponential
+
+from ..layers import Encoder, LatentVariableLayer, SparseGP
+from ..layers.base import check_positive_integer
+from .checks import check_arrays
+from .from_data import cluster
+
+CLUSTERED_ROWS = 10_000
+"""Rows that are clustered, at most."""
+
+INNER_Q_SQRT = 1e-5
+"""Starting scale of an inner layer's `q_sqrt`: nearly deterministic."""
+
+
+def parse_architecture(architecture: str) -> list[str]:
+    """The layers' letters, "LV" and "GP".
+
+    :raises ValueError: for other letters, none, or no GP last.
+    """
+    letters = architecture.split("-") if isinstance(architecture, str) else []
+    if not letters or any(letter not in ("LV", "GP") for letter in letters):
+        raise ValueError(
+            f"architecture: got {architecture!r}, needs LV and GP joined by hyphens, such as LV-GP-GP"
+        )
+    if letters[-1] != "GP":
+        raise ValueError(f"architecture: got {architecture!r}, needs a GP as the last layer")
+    return letters
+
+
+def build_layers(
+    architecture: str,
+    X: np.ndarray,
+    Y: np.ndarray,
+    *,
+    num_outputs: int,
+    num_inducing: int,
+    latent_dim: int,
+    num_inner_gps: int,
+    amortised: bool,
+    whiten: bool,
+    seed: int,
+) -> list[LatentVariableLayer | SparseGP]:
+    """The layers; arguments as in `LatentVariableDGP.from_architecture`."""
+    letters = parse_architecture(architecture)
+    check_positive_integer("num_inducing", num_inducing)
+    check_positive_integer("num_inner_gps", num_inner_gps)
+    num_data = len(X)
+    rng = np.random.default_rng(seed)
+    if num_data > CLUSTERED_ROWS:
+        rows = np.sort(rng.choice(num_data, CLUSTERED_ROWS, replace=False))
+        X, Y = X[rows], Y[rows]
+    X, Y = check_arrays(X, Y)
+    num_features = X.shape[1]
+    centres, _ = cluster(X, Y, num_inducing, seed)
+    # More inducing points than distinct inputs serve the latent dimensions.
+    padding = rng.normal(size=(num_inducing - len(centres), num_features))
+    centres = np.concatenate([centres, padding])
+    directions = np.linalg.svd(X - X.mean(0), full_matrices=False)[2][:num_inner_gps].T
+    layers: list[LatentVariableLayer | SparseGP] = []
+    columns = num_features
+    for number, letter in enumerate(letters):
+        if letter == "LV":
+            layers.append(
+                LatentVariableLayer(
+                    latent_dim,
+                    encoder=Encoder(num_features + Y.shape[1], latent_dim, seed=[seed, number]),
+                )
+                if amortised
+                else LatentVariableLayer(latent_dim, num_points=num_data)
+            )
+            columns += latent_dim
+            continue
+        Z = rng.normal(size=(num_inducing, columns))
+        Z[:, :num_features] = centres
+        kernel = SquaredExponential(lengthscales=np.full(columns, np.sqrt(columns)))
+        if number == len(letters) - 1:
+            layers.append(SparseGP(kernel, Z, num_outputs, whiten=whiten))
+            break
+        gpflow.set_trainable(kernel.variance, False)
+        identity = Linear(A=np.eye(columns, num_features), b=np.zeros(num_features))
+        gpflow.set_trainable(identity, False)
+        layers.append(
+            SparseGP(
+                kernel,
+                Z,
+                directions.shape[1],
+                mean_function=identity,
+                projection=directions,
+                whiten=whiten,
+                q_sqrt_scale=INNER_Q_SQRT,
+            )
+        )
+        columns = num_features
+    return layers

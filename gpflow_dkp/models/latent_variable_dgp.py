@@ -1,0 +1,397 @@
+"""Deep Gaussian processes with latent variables, by (importance-weighted) variational inference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.likelihoods import Likelihood
+from typing_extensions import Self
+
+from ..layers import LatentVariableLayer, Observed, SparseGP
+from ..layers.base import check_choice, check_positive_integer
+from ..layers.latent_variable import expected_log_ratio, sampled_log_ratio
+from ..random import Seed, as_seed, fold_in, normal, split
+from .architecture import build_layers
+from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
+from .checks import check_labels
+
+INFERENCES = ("vi", "iwvi", "iwvi-independent")
+
+
+class LatentVariableDGP(MonteCarloModel):
+    """Layers of latent variables (LV) and sparse GPs in any order, a GP last ([ICML19], MATH.md 8).
+
+    A latent-variable layer gives each data point unobserved inputs, so that predictive densities can
+    have any shape. The last layer's inducing values are integrated out, the others' are too but for
+    one draw a point.
+
+    "vi" bounds log p(y) by the expected log-likelihood minus the KL of the latent variables; "iwvi" by
+    the logarithm of the mean of K importance weights, K draws of a point's latent variables which one
+    draw of the functions maps on. The published code draws the functions anew for each of the K; that
+    is "iwvi-independent", which is no bound, to compare with.
+
+    :param layers: `LatentVariableLayer`s and `SparseGP`s, a `SparseGP` last.
+    :param likelihood: a GPflow likelihood with variational expectations.
+    :param inference: "vi", "iwvi" or "iwvi-independent".
+    :param num_importance_samples: K.
+    :param num_samples: S independent estimates of the bound, of which the mean is taken.
+    :param num_data: size of the training set when `elbo` is given minibatches.
+    :param doubly_reparametrised: the encoder's gradient by [Tucker et al. 2019, arXiv:1810.04152], of
+        lower variance for many importance samples at up to three times the cost; for "iwvi".
+    :param jitter: added to covariances; default GPflow's.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LatentVariableLayer | SparseGP],
+        likelihood: Likelihood,
+        *,
+        inference: Literal["vi", "iwvi", "iwvi-independent"] = "iwvi",
+        num_importance_samples: int = 5,
+        num_samples: int = 1,
+        num_data: int | None = None,
+        doubly_reparametrised: bool = False,
+        jitter: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_choice("inference", inference, INFERENCES)
+        check_positive_integer("num_importance_samples", num_importance_samples)
+        if doubly_reparametrised and inference != "iwvi":
+            raise ValueError(
+                f"doubly_reparametrised: it is for inference 'iwvi', got {inference!r}"
+            )
+        num_features = check_layers(layers)
+        num_outputs = layers[-1].output_dim_of(num_features)
+        if likelihood.latent_dim not in (None, num_outputs):
+            raise ValueError(
+                f"layers: the last gives {num_outputs} outputs, {type(likelihood).__name__} needs "
+                f"{likelihood.latent_dim}"
+            )
+        super().__init__(
+            likelihood,
+            num_latent_gps=num_outputs,
+            num_samples=num_samples,
+            num_data=num_data,
+            jitter=jitter,
+            name=name,
+        )
+        self.layers = list(layers)
+        self.inference = inference
+        self.num_importance_samples = num_importance_samples
+        self.doubly_reparametrised = doubly_reparametrised
+        self._num_features = num_features
+        for layer in self._gp_layers:
+            layer.jitter = self.jitter
+
+    @classmethod
+    def from_architecture(
+        cls,
+        architecture: str,
+        data: RegressionData,
+        *,
+        num_inducing: int = 128,
+        latent_dim: int = 1,
+        num_inner_gps: int = 5,
+        amortised: bool = True,
+        whiten: bool = True,
+        likelihood: Likelihood | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> Self:
+        """The paper's model for X [N, D] and Y [N, P], both normalised.
+
+        Squared-exponential kernels with ARD, inducing points at the centres of a k-means clustering of
+        the inputs, inner GP layers that map D columns to D through `num_inner_gps` GPs in the inputs'
+        leading principal directions, added to the identity, and start nearly deterministic; a
+        Gaussian likelihood of variance 0.01.
+
+        :param architecture: LV and GP joined by hyphens, such as "LV-GP-GP"; GP last.
+        :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
+        :param num_inducing: M of each GP layer.
+        :param latent_dim: d of each latent-variable layer.
+        :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
+        :param seed: of the clustering and the random starting values.
+        :param settings: further arguments of the constructor.
+        """
+        X, Y = data
+        likelihood = likelihood or gpflow.likelihoods.Gaussian(0.01)
+        check_labels(likelihood, Y)
+        layers = build_layers(
+            architecture,
+            X,
+            Y,
+            num_outputs=likelihood.latent_dim or np.shape(Y)[1],
+            num_inducing=num_inducing,
+            latent_dim=latent_dim,
+            num_inner_gps=num_inner_gps,
+            amortised=amortised,
+            whiten=whiten,
+            seed=seed,
+        )
+        return cls(layers, likelihood, **settings)
+
+    @classmethod
+    def from_data(cls, X: np.ndarray, Y: np.ndarray, *, depth: int = 2, **settings: Any) -> Self:
+        """`from_architecture` with one latent-variable layer before `depth` GP layers."""
+        check_positive_integer("depth", depth)
+        return cls.from_architecture("-".join(["LV"] + ["GP"] * depth), (X, Y), **settings)
+
+    @property
+    def num_features(self) -> int:
+        """Columns D of the inputs."""
+        return self._num_features
+
+    @property
+    def output_layer(self) -> SparseGP:
+        """The last layer."""
+        return self.layers[-1]
+
+    # The bound
+
+    def elbo_terms(
+        self,
+        data: RegressionData,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The two terms of `elbo`: the sum over the rows given, latent variables included; -KL of the GPs."""
+        X, Y = self._check_data(data)
+        S = self._number_of_samples(num_samples)
+        observed = Observed(X, tf.cast(Y, X.dtype), rows)
+        posteriors = [
+            tuple(tf.tile(moment, [S, 1]) for moment in layer.posterior(observed))
+            for layer in self._latent_layers
+        ]
+        for_latents, for_layers = split(seed, 2)
+        num_draws = 1 if self.inference == "vi" else self.num_importance_samples
+        latents = [
+            _draw(posterior, num_draws, fold_in(for_latents, i))
+            for i, posterior in enumerate(posteriors)
+        ]
+        if self.inference == "vi":
+            local = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
+            local += sum(expected_log_ratio(*posterior) for posterior in posteriors)
+        elif self.doubly_reparametrised and latents:
+            local = self._doubly_reparametrised((X, Y), S, posteriors, latents, for_layers)
+        else:
+            local = _log_mean_exp(self._log_weights((X, Y), S, posteriors, latents, for_layers))
+        return tf.reduce_sum(local) / S, -self.prior_kl()
+
+    def prior_kl(self) -> tf.Tensor:
+        """KL(Q || P) of the GP layers' inducing values []."""
+        return tf.add_n([layer.prior_kl() for layer in self._gp_layers])
+
+    def _log_weights(
+        self,
+        data: RegressionData,
+        num_samples: int,
+        posteriors: Sequence[MeanAndVariance],
+        latents: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        own_gradient: bool = False,
+    ) -> tf.Tensor:
+        """log of the importance weights [S N, K]."""
+        value = self._expected_log_likelihoods(data, num_samples, latents, seed, own_gradient)
+        for latent, (mean, variance) in zip(latents, posteriors, strict=True):
+            value += sampled_log_ratio(latent, mean, variance)
+        return value
+
+    def _doubly_reparametrised(
+        self,
+        data: RegressionData,
+        num_samples: int,
+        posteriors: Sequence[MeanAndVariance],
+        latents: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        """The log mean weight [S N], with another estimate of its gradient in the posteriors' parameters.
+
+        With v_k the normalised weights, the gradient in the parameters phi of q is the expectation of
+        sum_k c_k dw_k/dphi with c_k = (1 + v_k) d(log mean weight)/dw_k - v_k d(log weight_k)/dw_k, all
+        derivatives holding the density q constant: v_k's own derivative takes the place of the score
+        in [Tucker et al. 2019], whose weights depend on one w_k each and for whom c_k = v_k^2 d(log
+        weight_k)/dw_k. Here a joint draw of the functions makes each weight depend on every w_j.
+        """
+        constant = [tuple(tf.stop_gradient(part) for part in parts) for parts in posteriors]
+        free = [tf.stop_gradient(latent) for latent in latents]
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(free)
+            log_weights = self._log_weights(data, num_samples, constant, free, seed)
+            value = _log_mean_exp(log_weights)
+            share = tf.stop_gradient(tf.nn.softmax(log_weights, -1))
+            own = self._log_weights(data, num_samples, constant, free, seed, own_gradient=True)
+            own *= share
+        whole, own = tape.gradient(value, free), tape.gradient(own, free)
+        del tape
+        for latent, at, d_value, d_own in zip(latents, free, whole, own, strict=True):
+            coefficient = tf.stop_gradient((1.0 + share[..., None]) * d_value - d_own)
+            value += tf.reduce_sum(coefficient * (latent - at), [-2, -1])
+        return value
+
+    def _expected_log_likelihoods(
+        self,
+        data: RegressionData,
+        num_samples: int,
+        latents: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        own_gradient: bool = False,
+    ) -> tf.Tensor:
+        """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K]."""
+        X, Y = data
+        features = self._features(X, num_samples, latents, seed, own_gradient)
+        num_draws = features.shape[1]
+        moments = self.output_layer.marginals(features)
+        shape = [num_samples, -1, num_draws]
+        by_draw = tuple(_draws_first(moment, shape) for moment in moments)
+        expected = self._of_likelihood("variational_expectations", X, by_draw, seed, Y)
+        expected = tf.reshape(expected, [num_samples, num_draws, -1])
+        return tf.reshape(tf.transpose(expected, [0, 2, 1]), [-1, num_draws])
+
+    def _features(
+        self,
+        X: tf.Tensor,
+        num_samples: int,
+        latents: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        own_gradient: bool = False,
+    ) -> tf.Tensor:
+        """The last layer's inputs [S N, K, D'], K = 1 before the first latent-variable layer."""
+        features = tf.tile(X, [num_samples, 1])[:, None]
+        joint = self.inference != "iwvi-independent"
+        remaining = iter(latents)
+        for number, layer in enumerate(self.layers[:-1]):
+            if isinstance(layer, LatentVariableLayer):
+                features = layer.propagate(features, next(remaining))
+            else:
+                features = layer.propagate(
+                    features,
+                    seed=fold_in(seed, number),
+                    joint=joint,
+                    own_gradient=own_gradient,
+                )
+        return features
+
+    # Prediction
+
+    def _output_moments(
+        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
+    ) -> MeanAndVariance:
+        if len(self.layers) == 1:
+            num_samples = 1
+        for_latents, for_layers = split(fold_in(seed, first), 2)
+        rows = num_samples * tf.shape(X)[0]
+        latents = [
+            normal([rows, 1, layer.latent_dim], fold_in(for_latents, i), X.dtype)
+            for i, layer in enumerate(self._latent_layers)
+        ]
+        features = self._features(X, num_samples, latents, for_layers)
+        moments = self.output_layer.marginals(features)
+        return tuple(tf.reshape(moment, [num_samples, -1, moment.shape[-1]]) for moment in moments)
+
+    def sample_prior(
+        self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
+    ) -> tf.Tensor:
+        """Joint draws of f from the prior [S, N, P]; costs O(N^3) a sample and layer.
+
+        :param Xnew: [N, D].
+        """
+        check_positive_integer("num_samples", num_samples)
+        X = self._check_inputs(Xnew)
+        features = tf.tile(X[None], [num_samples, 1, 1])
+        for layer, layer_seed in zip(self.layers, split(seed, len(self.layers)), strict=True):
+            features = layer.prior_sample(features, seed=layer_seed)
+        return features
+
+    # For training
+
+    def training_settings(self) -> dict[str, Any]:
+        """The layers, the inference and its numbers of samples."""
+        return {
+            "layers": [type(layer).__name__ for layer in self.layers],
+            "inference": self.inference,
+            "num_samples": self.num_samples,
+            "num_importance_samples": self.num_importance_samples,
+            "doubly_reparametrised": self.doubly_reparametrised,
+        }
+
+    def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:
+        """One clause naming the first layer whose values at X [N, D] are not finite."""
+        features = X[:, None]
+        for number, layer in enumerate(self.layers, 1):
+            where = f"layer {number} of {len(self.layers)} ({type(layer).__name__})"
+            if isinstance(layer, LatentVariableLayer):
+                latent = normal([len(X), 1, layer.latent_dim], as_seed(seed), X.dtype)
+                features = layer.propagate(features, latent)
+            elif not all(all_finite(moment) for moment in layer.marginals(features)):
+                return f"{where} gives values that are not finite"
+            else:
+                features = layer.propagate(features, seed=seed)
+        return EVERY_LAYER_FINITE
+
+    @property
+    def _gp_layers(self) -> list[SparseGP]:
+        return [layer for layer in self.layers if isinstance(layer, SparseGP)]
+
+    @property
+    def _latent_layers(self) -> list[LatentVariableLayer]:
+        return [layer for layer in self.layers if isinstance(layer, LatentVariableLayer)]
+
+
+def check_layers(layers: Sequence[LatentVariableLayer | SparseGP]) -> int:
+    """The number of input columns D that the layers take.
+
+    :raises ValueError: for none, a latent-variable layer last, or columns that do not agree.
+    """
+    if not isinstance(layers, Sequence) or not layers:
+        raise ValueError("layers: needs a list of LatentVariableLayer and SparseGP, got none")
+    for layer in layers:
+        if not isinstance(layer, (LatentVariableLayer, SparseGP)):
+            raise ValueError(
+                f"layers: got {type(layer).__name__} among them, needs LatentVariableLayer and SparseGP"
+            )
+    if not isinstance(layers[-1], SparseGP):
+        raise ValueError("layers: the last is a LatentVariableLayer, needs a SparseGP last")
+    first = next(i for i, layer in enumerate(layers) if isinstance(layer, SparseGP))
+    columns = layers[first].input_dim - sum(layer.latent_dim for layer in layers[:first])
+    if columns < 0:
+        raise ValueError(
+            f"layers: layer {first + 1} takes {layers[first].input_dim} columns, fewer than the latent "
+            "variables before it"
+        )
+    num_features = columns
+    for number, layer in enumerate(layers, 1):
+        if isinstance(layer, SparseGP) and layer.input_dim != columns:
+            raise ValueError(
+                f"layers: layer {number} takes {layer.input_dim} columns, those before it give {columns}"
+            )
+        columns = layer.output_dim_of(columns)
+    return num_features
+
+
+def _draw(posterior: MeanAndVariance, num_draws: int, seed: tf.Tensor) -> tf.Tensor:
+    """Latent variables [R, K, d] from N(a, diag b) for a and b [R, d]."""
+    mean, variance = posterior
+    num_points, latent_dim = tf.unstack(tf.shape(mean))
+    noise = normal([num_points, num_draws, latent_dim], seed, mean.dtype)
+    noise.set_shape([None, num_draws, None])
+    return mean[:, None] + tf.sqrt(variance)[:, None] * noise
+
+
+def _draws_first(value: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    """[S N, K, P] to [S K, N, P] for `shape` [S, N, K]."""
+    columns = value.shape[-1]
+    by_draw = tf.transpose(tf.reshape(value, [*shape, columns]), [0, 2, 1, 3])
+    return tf.reshape(by_draw, [shape[0] * shape[2], -1, columns])
+
+
+def _log_mean_exp(log_weights: tf.Tensor) -> tf.Tensor:
+    """log of the mean over the last axis."""
+    return tf.reduce_logsumexp(log_weights, -1) - math.log(log_weights.shape[-1])
