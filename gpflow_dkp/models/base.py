@@ -96,6 +96,9 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         :param first: offset of X in a larger set, whose other parts see the same global samples.
         """
 
+    def check_num_data(self, num_data: int) -> None:  # most have nothing to check
+        """Raise `ValueError` unless a training set of `num_data` rows is the one the model is for."""
+
     @abc.abstractmethod
     def training_settings(self) -> dict[str, Any]:
         """What a training run must agree on, beside the parameters, to go on from a checkpoint."""

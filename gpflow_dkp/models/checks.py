@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import gpflow
 import numpy as np
@@ -13,6 +13,9 @@ from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
 from gpflow.models.util import inducingpoint_wrapper
 
 from ..layers.base import check_positive_integer
+
+BLOCK_ROWS = 65_536
+"""Rows looked at together, so that an array larger than the memory can be checked."""
 
 
 def check_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
@@ -60,9 +63,12 @@ def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) ->
     return inducing_variable if given else inducingpoint_wrapper(Z)
 
 
-def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """X [N, D] and Y [N, P] as arrays of GPflow's default float.
+def check_arrays(
+    X: np.ndarray, Y: np.ndarray, *, convert: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """X [N, D] and Y [N, P] as arrays of GPflow's default float, or of their own type.
 
+    :param convert: to the default float; without it a memory-mapped array stays on the disk.
     :raises ValueError: for other shapes, too few rows, or NaN or infinite values.
     """
     X, Y = np.asarray(X), np.asarray(Y)
@@ -78,14 +84,23 @@ def check_arrays(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             f"data: got X {X.shape} and Y {Y.shape}, needs at least one column in each"
         )
     for name, array in (("X", X), ("Y", Y)):
-        if not np.all(np.isfinite(array)):
-            row, column = np.argwhere(~np.isfinite(array))[0]
-            raise ValueError(
-                f"data: {name}[{row}, {column}] is {array[row, column]}, needs finite numbers; "
-                "remove or impute such rows"
-            )
+        for number, block in enumerate(row_blocks(array)):
+            if not np.all(np.isfinite(block)):
+                row, column = np.argwhere(~np.isfinite(block))[0]
+                raise ValueError(
+                    f"data: {name}[{number * BLOCK_ROWS + row}, {column}] is {block[row, column]}, needs "
+                    "finite numbers; remove or impute such rows"
+                )
+    if not convert:
+        return X, Y
     dtype = gpflow.default_float()
     return X.astype(dtype), Y.astype(dtype)
+
+
+def row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of an array, `BLOCK_ROWS` at a time."""
+    for start in range(0, len(array), BLOCK_ROWS):
+        yield array[start : start + BLOCK_ROWS]
 
 
 def check_labels(likelihood: Likelihood, Y: np.ndarray | tf.Tensor) -> None:

@@ -312,6 +312,15 @@ class LatentVariableDGP(MonteCarloModel):
 
     # For training
 
+    def check_num_data(self, num_data: int) -> None:
+        """Raise `ValueError` for another number of rows than there are free latent parameters."""
+        for layer in self._latent_layers:
+            if layer.num_points not in (None, num_data):
+                raise ValueError(
+                    f"data: got {num_data} rows, the LatentVariableLayer has free parameters for "
+                    f"{layer.num_points}: train on the rows it was made for, or use an encoder"
+                )
+
     def training_settings(self) -> dict[str, Any]:
         """The layers, the inference and its numbers of samples."""
         return {

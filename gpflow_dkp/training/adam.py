@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import gpflow
 import tensorflow as tf
 
 
@@ -22,22 +23,18 @@ class FlatAdam(tf.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self._variables = list(variables)
-        self._sizes = [int(variable.shape.num_elements()) for variable in self._variables]
+        self.variables_stepped = list(variables)
+        self._sizes = [int(variable.shape.num_elements()) for variable in variables]
         self._beta_1, self._beta_2, self._epsilon = beta_1, beta_2, epsilon
-        zeros = tf.zeros([sum(self._sizes)], self._variables[0].dtype)
+        dtype = variables[0].dtype if variables else gpflow.default_float()
+        zeros = tf.zeros([sum(self._sizes)], dtype)
         self.first_moment = tf.Variable(zeros, trainable=False)
         self.second_moment = tf.Variable(zeros, trainable=False)
 
-    def flatten(self, gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
-        """The gradients as one vector, zeros for variables without one."""
-        parts = [
-            tf.zeros([size], variable.dtype) if gradient is None else tf.reshape(gradient, [-1])
-            for gradient, variable, size in zip(
-                gradients, self._variables, self._sizes, strict=True
-            )
-        ]
-        return tf.concat(parts, 0)
+    def flatten(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The gradients of `variables_stepped` as one vector."""
+        parts = [tf.reshape(gradient, [-1]) for gradient in gradients]
+        return tf.concat(parts, 0) if parts else tf.zeros_like(self.first_moment)
 
     def apply(self, gradient: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor) -> None:
         """One update.
@@ -55,5 +52,8 @@ class FlatAdam(tf.Module):
         )
         rate = tf.cast(learning_rate, dtype) * tf.sqrt(1.0 - beta_2**count) / (1.0 - beta_1**count)
         update = rate * first / (tf.sqrt(second) + self._epsilon)
-        for variable, part in zip(self._variables, tf.split(update, self._sizes), strict=True):
+        if not self._sizes:
+            return
+        parts = tf.split(update, self._sizes)
+        for variable, part in zip(self.variables_stepped, parts, strict=True):
             variable.assign_sub(tf.reshape(part, variable.shape))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -21,15 +20,16 @@ from ..models.checks import check_arrays, check_labels
 from ..random import as_seed, fold_in
 from .adam import FlatAdam
 from .checkpoint import Checkpoints
+from .data import Minibatch, TrainingData
 from .diagnosis import describe_failure
 from .history import History
+from .natural_gradient import NaturalGradient
 from .schedules import (
     PAPER_LEARNING_RATE,
     LearningRate,
     check_learning_rate,
     kl_weight_at,
     learning_rate_at,
-    minibatch_rows,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def fit(
     batch_size: int | None = None,
     learning_rate: LearningRate = PAPER_LEARNING_RATE,
     kl_annealing_steps: int = 1000,
-    natural_gradient: None = None,
+    natural_gradient: LearningRate | None = None,
     seed: int = 0,
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 30.0,
@@ -60,7 +60,7 @@ def fit(
     callbacks: Iterable[Callable[[int], Any]] = (),
     progress: bool = True,
 ) -> History:
-    """Maximise the model's bound by Adam.
+    """Maximise the model's bound by Adam, and natural gradients for the output layer where asked for.
 
     Every random number follows from `seed` and the step, so a run that was killed and is started
     again with the same `checkpoint_dir` ends with the numbers of an unbroken one.
@@ -69,12 +69,16 @@ def fit(
     applied: it is repeated with 10, 100 and 1000 times the jitter, logged and counted in the history.
 
     :param model: trained in place; its `kl_weight` is 1 afterwards, also when `fit` is interrupted.
-    :param data: X [N, D] and Y [N, P].
-    :param num_steps: number of Adam steps.
+    :param data: X [N, D] and Y [N, P]; where one is a `numpy.memmap`, minibatches are read from the disk.
+    :param num_steps: number of steps.
     :param batch_size: rows a step, default and at most N.
-    :param learning_rate: a rate, or pairs (fraction of the steps from which it holds, rate).
+    :param learning_rate: Adam's: a rate, pairs (fraction of the steps from which it holds, rate), or an
+        `ExponentialDecay`.
     :param kl_annealing_steps: the KL term's weight rises from 0 to 1 over these steps; 0 for none.
-    :param natural_gradient: not available yet, must be None.
+    :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
+        output layer's posterior, which Adam then leaves; both use the gradient of the same minibatch.
+        For models whose output layer is a `SparseGP`. A step that leaves no positive-definite
+        covariance is halved until it does, counted in the history's `halvings`.
     :param checkpoint_dir: where the state is kept, one run a directory.
     :param checkpoint_seconds: least time between two checkpoints.
     :param validation_data: its mean log density is recorded every `validation_steps` steps, at the end of
@@ -85,8 +89,6 @@ def fit(
     :raises ValueError: for bad data or settings, or a checkpoint of another run.
     :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
     """
-    if natural_gradient is not None:
-        raise ValueError(f"natural_gradient: got {natural_gradient!r}, only None is available")
     trainer = Trainer(
         model,
         data,
@@ -94,6 +96,7 @@ def fit(
         batch_size=batch_size,
         learning_rate=learning_rate,
         kl_annealing_steps=kl_annealing_steps,
+        natural_gradient=natural_gradient,
         seed=seed,
     )
     check_positive_integer("validation_steps", validation_steps)
@@ -144,34 +147,39 @@ class Trainer:
         batch_size: int | None = None,
         learning_rate: LearningRate = PAPER_LEARNING_RATE,
         kl_annealing_steps: int = 1000,
+        natural_gradient: LearningRate | None = None,
         seed: int = 0,
     ) -> None:
         check_positive_integer("num_steps", num_steps)
-        X, Y = check_arrays(*data)
-        check_labels(model.likelihood, Y)
         if batch_size is not None:
             check_positive_integer("batch_size", batch_size)
         if kl_annealing_steps < 0:
             raise ValueError(f"kl_annealing_steps: got {kl_annealing_steps}, needs at least 0")
         self.model = model
         self.num_steps = num_steps
-        self.num_data = len(X)
-        self.batch_size = min(batch_size or self.num_data, self.num_data)
         self.kl_annealing_steps = kl_annealing_steps
         self.schedule = check_learning_rate(learning_rate)
         self.seed = as_seed(seed)
-        self.data = tf.constant(X), tf.constant(Y)
+        self.data = TrainingData(data, batch_size, self.seed)
+        check_labels(model.likelihood, self.data.labels)
+        model.check_num_data(self.data.num_data)
         if not model.trainable_variables:
             raise ValueError("fit: the model has no trainable variables")
-        self.optimizer = FlatAdam(model.trainable_variables)
+        self.natural = None
+        if natural_gradient is not None:
+            schedule = check_learning_rate(natural_gradient, "natural_gradient")
+            self.natural = NaturalGradient(model, schedule, num_steps)
+        stepped = [] if self.natural is None else [v.ref() for v in self.natural.variables_stepped]
+        self.optimizer = FlatAdam([v for v in model.trainable_variables if v.ref() not in stepped])
         self.settings = {
             "num_steps": num_steps,
-            "batch_size": self.batch_size,
-            "learning_rate": self.schedule,
+            "batch_size": self.data.batch_size,
+            "learning_rate": repr(self.schedule),
+            "natural_gradient": repr(self.natural and self.natural.schedule),
             "kl_annealing_steps": kl_annealing_steps,
             "seed": self.seed.numpy().tolist(),
             "model": [type(model).__name__, float(model.jitter), model.training_settings()],
-            "data": [list(X.shape), hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()[:16]],
+            "data": self.data.fingerprint(),
             "parameters": [
                 [list(parameter.shape), getattr(parameter.transform, "name", None)]
                 for parameter in model.trainable_parameters
@@ -183,8 +191,9 @@ class Trainer:
     def advance(self, step: int, size: int, history: History) -> tuple[int, int]:
         """Take up to `size` steps, at least one; the step reached and the number taken."""
         start = time.perf_counter()
-        done, elbos = self.steps(step, size)
+        done, elbos, halvings = self.steps(step, size)
         history.elbo += elbos[:done]
+        history.halvings += [step + i for i in range(done) if halvings[i]]
         if done == size or not self._compiled:
             elapsed = time.perf_counter() - start
             history.seconds += elapsed
@@ -197,13 +206,14 @@ class Trainer:
             done += 1
         return step + done, done
 
-    def steps(self, first: int, size: int) -> tuple[int, list[float]]:
+    def steps(self, first: int, size: int) -> tuple[int, list[float], list[int]]:
         """Steps from `first` on until `size` are done or one is not finite.
 
-        :returns: the number applied, and the bound per data point of each that was tried.
+        :returns: the number applied, and of each that was tried the bound per data point and how often
+            its natural-gradient step was halved.
         """
-        done, elbos = self._steps(tf.constant(first), tf.constant(size))
-        return int(done), elbos.numpy().tolist()
+        done, elbos, halvings = self._steps(tf.constant(first), tf.constant(size))
+        return int(done), elbos.numpy().tolist(), halvings.numpy().tolist()
 
     def _recover(self, step: int, history: History) -> None:
         """Repeat a failed step with more jitter."""
@@ -211,7 +221,7 @@ class Trainer:
         start = jitter or gpflow.default_jitter()
         for factor in JITTER_FACTORS:
             self.model.jitter.assign(start * factor)
-            done, elbos = self.steps(step, 1)
+            done, elbos, halvings = self.steps(step, 1)
             self.model.jitter.assign(jitter)
             if done:
                 logger.warning(
@@ -221,8 +231,9 @@ class Trainer:
                 )
                 history.recoveries.append(step)
                 history.elbo += elbos
+                history.halvings += [step] if halvings[0] else []
                 return
-        X, _ = self._batch(tf.constant(step))
+        X, _ = self.data.minibatch(tf.constant(step)).data
         raise TrainingFailed(
             f"step {step}: the loss or its gradient is not finite with jitter up to "
             f"{jitter * JITTER_FACTORS[-1]:.1e}: {describe_failure(self.model, X, self._seed(step))}; "
@@ -236,57 +247,73 @@ class Trainer:
     def _seed(self, step: tf.Tensor) -> tf.Tensor:
         return fold_in(self.seed, step)
 
-    def _batch(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        if self.batch_size == self.num_data:
-            return self.data
-        rows = minibatch_rows(step, self.batch_size, self.num_data, self.seed)
-        return tf.gather(self.data[0], rows), tf.gather(self.data[1], rows)
-
-    def _run_steps(self, first: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Steps until `size` are done or one is not finite; the number applied and their bounds."""
+    def _run_steps(
+        self, first: tf.Tensor, size: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Steps until `size` are done or one is not finite; the number applied, their bounds and halvings."""
         dtype = self.model.kl_weight.dtype
-        elbos = tf.TensorArray(dtype, size=size, element_shape=[])
+        records = (
+            tf.TensorArray(dtype, size=size, element_shape=[]),
+            tf.TensorArray(tf.int32, size=size, element_shape=[]),
+        )
 
-        def unfinished(count: tf.Tensor, finite: tf.Tensor, _: tf.TensorArray) -> tf.Tensor:
+        def unfinished(count: tf.Tensor, finite: tf.Tensor, *_: tf.TensorArray) -> tf.Tensor:
             return tf.logical_and(finite, count < size)
 
         def body(
-            count: tf.Tensor, _: tf.Tensor, elbos: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
-            finite, elbo = self._step(first + count)
-            return count + tf.cast(finite, tf.int32), finite, elbos.write(count, elbo)
+            count: tf.Tensor, _: tf.Tensor, elbos: tf.TensorArray, halvings: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray, tf.TensorArray]:
+            finite, elbo, halved = self._step(first + count)
+            written = elbos.write(count, elbo), halvings.write(count, halved)
+            return count + tf.cast(finite, tf.int32), finite, *written
 
-        count, _, elbos = tf.while_loop(
+        count, _, elbos, halvings = tf.while_loop(
             unfinished,
             body,
-            (tf.constant(0), tf.constant(True), elbos),
+            (tf.constant(0), tf.constant(True), *records),
             parallel_iterations=1,
         )
-        return count, elbos.stack()
+        return count, elbos.stack(), halvings.stack()
 
-    def _step(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """One step, applied if it is finite; whether it is, and the bound per data point."""
-        model, optimizer = self.model, self.optimizer
+    def _step(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """One step, applied if it is finite.
+
+        :returns: whether it is, the bound per data point, and the halvings of its natural-gradient step.
+        """
+        model, optimizer, natural = self.model, self.optimizer, self.natural
         dtype = model.kl_weight.dtype
         model.kl_weight.assign(kl_weight_at(self.kl_annealing_steps, step, dtype))
-        variables = model.trainable_variables
-        batch = self._batch(step)
-        scale = tf.constant(1.0 / self.num_data, dtype)
+        variables = optimizer.variables_stepped
+        stepped_naturally = () if natural is None else natural.variables_stepped
+        batch = self.data.minibatch(step)
+        scale = tf.constant(1.0 / self.data.num_data, dtype)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(variables)
+            tape.watch([*variables, *stepped_naturally])
             loss = -scale * self._elbo(batch, self._seed(step))
-        gradient = optimizer.flatten(tape.gradient(loss, variables))
-        finite = tf.reduce_all(tf.math.is_finite(gradient)) & tf.math.is_finite(loss)
-        rate = learning_rate_at(self.schedule, step, self.num_steps, dtype)
+        gradients = tape.gradient(
+            loss,
+            [*variables, *stepped_naturally],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        gradient = optimizer.flatten(gradients[: len(variables)])
+        natural_gradients = [-part / scale for part in gradients[len(variables) :]]
+        finite = tf.math.is_finite(loss)
+        for part in (gradient, *natural_gradients):
+            finite &= tf.reduce_all(tf.math.is_finite(part))
 
-        def apply() -> tf.Tensor:
+        def apply() -> tuple[tf.Tensor, tf.Tensor]:
+            rate = learning_rate_at(self.schedule, step, self.num_steps, dtype)
             optimizer.apply(gradient, rate, step)
-            return tf.constant(True)
+            if natural is None:
+                return tf.constant(True), tf.constant(0)
+            return tf.constant(True), natural.apply(natural_gradients, step)
 
-        return tf.cond(finite, apply, lambda: tf.constant(False)), -loss
+        finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))
+        return finite, -loss, halvings
 
-    def _elbo(self, batch: tuple[tf.Tensor, tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
+    def _elbo(self, batch: Minibatch, seed: tf.Tensor) -> tf.Tensor:
         """The bound of the whole data set from a minibatch, whatever the model's `num_data`."""
         model = self.model
-        expected, log_ratio = model.elbo_terms(batch, seed=seed)
-        return expected * (self.num_data / self.batch_size) + model.kl_weight * log_ratio
+        expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
+        factor = self.data.num_data / self.data.batch_size
+        return expected * factor + model.kl_weight * log_ratio

@@ -14,6 +14,7 @@ class History:
     :param elbo: the bound per data point at each step, with the KL weight of that step.
     :param validation: pairs (step, mean log density per validation point).
     :param recoveries: steps that were retried with more jitter after a failed Cholesky.
+    :param halvings: steps whose natural-gradient step was halved to keep the covariance positive definite.
     :param seconds: wall-clock time of the whole run, compilation and earlier, killed starts included.
     :param step_seconds: wall-clock time of the `timed_steps`, those after the call that compiles.
     """
@@ -21,6 +22,7 @@ class History:
     elbo: list[float] = field(default_factory=list)
     validation: list[tuple[int, float]] = field(default_factory=list)
     recoveries: list[int] = field(default_factory=list)
+    halvings: list[int] = field(default_factory=list)
     seconds: float = 0.0
     step_seconds: float = 0.0
     timed_steps: int = 0

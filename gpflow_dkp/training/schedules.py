@@ -5,43 +5,66 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import tensorflow as tf
 
-LearningRate: TypeAlias = "float | Sequence[tuple[float, float]]"
+
+@dataclass(frozen=True)
+class ExponentialDecay:
+    """rate * factor^n from step n * every on, n = 0, 1, ...; factor 0.98 every 1 000 steps as in [ICML19]."""
+
+    rate: float
+    factor: float = 0.98
+    every: int = 1000
+
+
+LearningRate: TypeAlias = "float | Sequence[tuple[float, float]] | ExponentialDecay"
+Schedule: TypeAlias = "tuple[tuple[float, float], ...] | ExponentialDecay"
 
 PAPER_LEARNING_RATE: LearningRate = ((0.0, 1e-2), (0.5, 1e-3))
 """1e-2, then 1e-3 after half of the steps ([ICML21], [NeurIPS21], [UAI23])."""
 
 
-def check_learning_rate(learning_rate: LearningRate) -> tuple[tuple[float, float], ...]:
-    """The schedule as pairs (fraction of the steps from which it holds, rate).
+def check_learning_rate(learning_rate: LearningRate, name: str = "learning_rate") -> Schedule:
+    """The schedule as pairs (fraction of the steps from which it holds, rate), or a decay as it is.
 
+    :param name: of the argument, for the error.
     :raises ValueError: unless rates are positive and fractions rise from 0 to below 1.
     """
+    if isinstance(learning_rate, ExponentialDecay):
+        decay = learning_rate
+        if not (0 < decay.rate < math.inf and 0 < decay.factor <= 1 and decay.every >= 1):
+            raise ValueError(
+                f"{name}: got {decay}, needs a positive rate, a factor in (0, 1] and every of at least 1"
+            )
+        return decay
     if isinstance(learning_rate, (int, float)):
         learning_rate = ((0.0, float(learning_rate)),)
     try:
         schedule = tuple((float(start), float(rate)) for start, rate in learning_rate)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"learning_rate: got {learning_rate}, needs a rate or pairs") from error
+        raise ValueError(f"{name}: got {learning_rate}, needs a rate or pairs") from error
     starts = [start for start, _ in schedule]
     rising = all(a < b for a, b in itertools.pairwise(starts))
     if not schedule or starts[0] != 0 or not rising or starts[-1] >= 1:
         raise ValueError(
-            f"learning_rate: got {learning_rate}, needs a rate or pairs (fraction, rate) with "
+            f"{name}: got {learning_rate}, needs a rate or pairs (fraction, rate) with "
             "fractions rising from 0 to below 1"
         )
     if any(not 0 < rate < math.inf for _, rate in schedule):
-        raise ValueError(f"learning_rate: got {learning_rate}, needs positive rates")
+        raise ValueError(f"{name}: got {learning_rate}, needs positive rates")
     return schedule
 
 
 def learning_rate_at(
-    schedule: tuple[tuple[float, float], ...], step: tf.Tensor, num_steps: int, dtype: tf.DType
+    schedule: Schedule, step: tf.Tensor, num_steps: int, dtype: tf.DType
 ) -> tf.Tensor:
     """The rate of 0-based `step`."""
+    if isinstance(schedule, ExponentialDecay):
+        periods = tf.cast(step // schedule.every, dtype)
+        return schedule.rate * tf.constant(schedule.factor, dtype) ** periods
     rate = tf.constant(schedule[0][1], dtype)
     for start, value in schedule[1:]:
         rate = tf.where(step >= round(start * num_steps), tf.constant(value, dtype), rate)

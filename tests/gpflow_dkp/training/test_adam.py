@@ -66,15 +66,6 @@ def test_first_step_is_the_learning_rate_against_the_gradients_sign() -> None:
     np.testing.assert_allclose(moved, -0.1 * np.sign(gradient), rtol=1e-4)
 
 
-def test_missing_gradient_is_zero() -> None:
-    variables = start()
-    flat = FlatAdam(variables)
-    gradients: list = [None, tf.ones(3, tf.float64), None, None]
-    flat.apply(flat.flatten(gradients), tf.constant(0.1, tf.float64), tf.constant(0))
-    for i, (variable, value) in enumerate(zip(variables, start(), strict=True)):
-        assert np.array_equal(variable, value) == (i != 1)
-
-
 def test_flat_gradient_is_in_the_variables_order() -> None:
     variables = start()
     gradients = [

@@ -8,6 +8,7 @@ from scipy import stats
 from gpflow_dkp.random import as_seed
 from gpflow_dkp.training.schedules import (
     PAPER_LEARNING_RATE,
+    ExponentialDecay,
     check_learning_rate,
     kl_weight_at,
     learning_rate_at,
@@ -34,6 +35,27 @@ def test_constant_learning_rate() -> None:
 
 def test_learning_rate_in_three_pieces() -> None:
     assert rates([(0.0, 0.3), (0.25, 0.2), (0.75, 0.1)], 8) == [0.3] * 2 + [0.2] * 4 + [0.1] * 2
+
+
+def test_exponential_decay_falls_in_steps() -> None:
+    decay = ExponentialDecay(0.4, factor=0.5, every=3)
+    np.testing.assert_allclose(rates(decay, 8), [0.4] * 3 + [0.2] * 3 + [0.1] * 2, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "decay",
+    [
+        ExponentialDecay(0.0),
+        ExponentialDecay(0.1, factor=0.0),
+        ExponentialDecay(0.1, factor=1.1),
+        ExponentialDecay(0.1, every=0),
+    ],
+)
+def test_impossible_decays_are_refused_by_the_arguments_name(decay: ExponentialDecay) -> None:
+    with pytest.raises(
+        ValueError, match=r"natural_gradient: got ExponentialDecay\(.* positive rate"
+    ):
+        check_learning_rate(decay, "natural_gradient")
 
 
 def test_learning_rate_has_the_precision_asked() -> None:
