@@ -16,6 +16,7 @@ from .models import list_models
 from .results import ResultRow, ResultsStore, format_table, summarise
 from .results.figures import check_picture, reliability_diagram
 from .results.paired import format_paired, paired_differences
+from .results.ranks import average_ranks, format_ranks
 from .results.tables import DEFAULT_METRICS, HIGHER_IS_BETTER
 from .runner import SweepReport, run_experiment
 from .runs import expand, import_plugin
@@ -90,7 +91,10 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     classes = "; its values are 0, 1, 2, ..." if program.task == "classification" else ""
     what.add_argument("--target", metavar="COLUMN", help=f"the column of --csv to predict{classes}")
     what.add_argument("--splits", nargs="+", metavar="K", help="such as 0 1 2, 0-4, or all")
-    what.add_argument("--depths", nargs="+", type=int, metavar="L", help="numbers of layers")
+    names = ", for models whose name does not say them" if program.task == "density" else ""
+    what.add_argument(
+        "--depths", nargs="+", type=int, metavar="L", help=f"numbers of layers{names}"
+    )
     what.add_argument("--seeds", nargs="+", type=int, metavar="SEED")
     what.add_argument(
         "--steps",
@@ -128,7 +132,14 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         help="print differences to the best model on the same splits, with two standard errors",
     )
     out.add_argument(
-        "--baseline", metavar="MODEL", help="of --paired, in place of the best model of each line"
+        "--ranks",
+        metavar="METRIC",
+        help="print average ranks over all datasets and the median difference to --baseline",
+    )
+    out.add_argument(
+        "--baseline",
+        metavar="MODEL",
+        help="of --paired, in place of the best model of each line; of --ranks, default the first model",
     )
     if program.task == "classification":
         out.add_argument(
@@ -148,9 +159,9 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--jobs is {arguments.jobs}; it must be at least 1.")
     experiment = _experiment(program, arguments)
     runs = expand(experiment)
-    wanted = [*(arguments.metrics or ()), *filter(None, [arguments.paired])]
-    _check_metrics(experiment.task, wanted)
-    _check_paired(arguments.paired, arguments.baseline, experiment.models)
+    compared = list(filter(None, [arguments.paired, arguments.ranks]))
+    _check_metrics(experiment.task, [*(arguments.metrics or ()), *compared])
+    _check_comparison(compared, arguments.baseline, experiment.models)
     if picture := _picture(arguments):
         check_picture(picture)
     store = ResultsStore(arguments.store)
@@ -189,7 +200,11 @@ def _show(rows: list[ResultRow], experiment: Experiment, arguments: argparse.Nam
         "paper": experiment.paper,
         "depth_counts_output_layer": experiment.depth_counts_output_layer,
     }
-    if arguments.paired:
+    if arguments.ranks:
+        baseline = arguments.baseline or experiment.models[0]
+        ranks = average_ranks(rows, arguments.ranks, baseline=baseline)
+        print(format_ranks(ranks, baseline, arguments.format), end="")
+    elif arguments.paired:
         pairs = paired_differences(rows, arguments.paired, baseline=arguments.baseline, **reading)
         print(format_paired(pairs, arguments.format), end="")
     else:
@@ -254,12 +269,15 @@ def _check_metrics(task: str, metrics: Sequence[str]) -> None:
             raise UnknownNameError("metric", metric, METRICS_OF[task])
 
 
-def _check_paired(metric: str | None, baseline: str | None, models: Sequence[str]) -> None:
-    """Check what `--paired` and `--baseline` say, before anything is trained."""
-    if metric is not None and metric not in HIGHER_IS_BETTER:
-        raise UnknownNameError("metric to compare models by", metric, HIGHER_IS_BETTER)
-    if baseline is not None and metric is None:
-        raise ConfigError("--baseline is of --paired METRIC, which is not given.")
+def _check_comparison(metrics: list[str], baseline: str | None, models: Sequence[str]) -> None:
+    """Check what `--paired`, `--ranks` and `--baseline` say, before anything is trained."""
+    if len(metrics) > 1:
+        raise ConfigError("--paired and --ranks are two tables; ask for one at a time.")
+    for metric in metrics:
+        if metric not in HIGHER_IS_BETTER:
+            raise UnknownNameError("metric to compare models by", metric, HIGHER_IS_BETTER)
+    if baseline is not None and not metrics:
+        raise ConfigError("--baseline is of --paired METRIC or --ranks METRIC; neither is given.")
     if baseline is not None and baseline not in models:
         raise UnknownNameError("baseline among the models of this experiment", baseline, models)
 

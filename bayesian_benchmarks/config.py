@@ -13,6 +13,16 @@ from .errors import ConfigError
 from .results.paper import paper_results
 
 
+class Decay(BaseModel):
+    """rate * factor^n from step n * every on: `gpflow_dkp.training.ExponentialDecay`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rate: float = Field(gt=0)
+    factor: float = Field(default=0.98, gt=0, le=1)
+    every: int = Field(default=1_000, ge=1)
+
+
 class Settings(BaseModel):
     """How a model is built, trained and evaluated: all that changes a run's numbers.
 
@@ -23,8 +33,8 @@ class Settings(BaseModel):
 
     num_steps: int = Field(default=20_000, ge=1)
     """Adam steps."""
-    learning_rate: tuple[tuple[float, float], ...] = ((0.0, 1e-2), (0.5, 1e-3))
-    """Pairs (fraction of the steps done, rate from there on); the first fraction is 0."""
+    learning_rate: tuple[tuple[float, float], ...] | Decay = ((0.0, 1e-2), (0.5, 1e-3))
+    """Pairs (fraction of the steps done, rate from there on), the first fraction 0; or a decay."""
     kl_annealing_steps: int = Field(default=1_000, ge=0)
     """Steps over which the KL's weight grows from 0 to 1."""
     num_inducing: int = Field(default=100, ge=1)
@@ -42,8 +52,10 @@ class Settings(BaseModel):
     @field_validator("learning_rate")
     @classmethod
     def _check_schedule(
-        cls, schedule: tuple[tuple[float, float], ...]
-    ) -> tuple[tuple[float, float], ...]:
+        cls, schedule: tuple[tuple[float, float], ...] | Decay
+    ) -> tuple[tuple[float, float], ...] | Decay:
+        if isinstance(schedule, Decay):
+            return schedule
         fractions = [fraction for fraction, _ in schedule]
         if not fractions or fractions[0] != 0 or fractions != sorted(set(fractions)):
             raise ValueError("fractions must start at 0 and increase")
@@ -78,6 +90,36 @@ class ClassificationSettings(Settings):
     """Of more than two classes; two have GPflow's Bernoulli."""
     likelihood_samples: int = Field(default=10, ge=1)
     """Monte Carlo draws of the softmax's expectation for each sample of the hidden layers."""
+
+
+class DensitySettings(Settings):
+    """The same for conditional densities by deep GPs with latent variables.
+
+    The defaults are the protocol of `configs/salimbeni2019.yaml`.
+    """
+
+    num_steps: int = Field(default=100_000, ge=1)
+    """Steps of Adam and of the natural gradient."""
+    learning_rate: tuple[tuple[float, float], ...] | Decay = Decay(rate=5e-3)
+    natural_gradient: Decay | None = Decay(rate=1e-2)
+    """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
+    kl_annealing_steps: int = Field(default=0, ge=0)
+    """Steps over which the KL's weight grows from 0 to 1."""
+    num_inducing: int = Field(default=128, ge=1)
+    batch_size: int = Field(default=512, ge=1)
+    """Points a step; all of them where the training part is smaller."""
+    train_samples: int = Field(default=1, ge=1)
+    """Independent estimates of the bound a training step."""
+    precision: Literal["full", "mixed-gradient", "mixed"] = "full"
+    """Of models with global inducing points."""
+    num_importance_samples: int = Field(default=5, ge=1)
+    """Draws of a point's latent variables in an importance-weighted bound."""
+    latent_dim: int = Field(default=1, ge=1)
+    """Latent variables of each latent-variable layer."""
+    num_inner_gps: int = Field(default=5, ge=1)
+    """GPs of an inner layer, in the inputs' leading principal directions."""
+    test_samples: int = Field(default=2_000, ge=2)
+    """Components of the predictive mixture, and samples of its kernel density estimate."""
 
 
 class Experiment(BaseModel):
@@ -147,7 +189,27 @@ class ClassificationExperiment(Experiment):
     settings: ClassificationSettings = ClassificationSettings()
 
 
-EXPERIMENTS = {"regression": Experiment, "classification": ClassificationExperiment}
+class DensityExperiment(Experiment):
+    """The same for conditional densities, where a model's name says its layers."""
+
+    task: str = "density"
+    depths: tuple[int, ...] = Field(default=(0,), min_length=1)
+    """0 for models whose name says their layers; the others' depth."""
+    settings: DensitySettings = DensitySettings()
+
+    @field_validator("depths")
+    @classmethod
+    def _check_depths(cls, depths: tuple[int, ...]) -> tuple[int, ...]:
+        if min(depths) < 0:
+            raise ValueError("a depth is at least 0")
+        return depths
+
+
+EXPERIMENTS: dict[str, type[Experiment]] = {
+    "regression": Experiment,
+    "classification": ClassificationExperiment,
+    "density": DensityExperiment,
+}
 """The kind of experiment of each task."""
 
 

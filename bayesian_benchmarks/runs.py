@@ -67,8 +67,9 @@ class Run:
         )
 
     def __str__(self) -> str:
+        depth = f" depth {self.depth}" if self.depth else ""
         seed = f" seed {self.seed}" if self.seed else ""
-        return f"{self.dataset} split {self.split} {self.model} depth {self.depth}{seed}"
+        return f"{self.dataset} split {self.split} {self.model}{depth}{seed}"
 
     def load(self, data_dir: Path | None = None) -> Dataset | ClassificationDataset:
         """The run's data."""

@@ -111,6 +111,7 @@ def _measure(job: Job, report_step: Callable[[int], None]) -> dict[str, float]:
     return run_task(
         dataset,
         run.model,
+        task=run.task,
         depth=run.depth,
         seed=run.seed,
         settings=run.settings,

@@ -1,6 +1,11 @@
 """Datasets: the registry, their sources (bundled, downloaded, CSV), splits and scaling."""
 
-from . import bundled, images, uci_gal  # noqa: F401  (importing them registers their datasets)
+from . import (  # noqa: F401  (importing them registers their datasets)
+    bundled,
+    images,
+    uci_collection,
+    uci_gal,
+)
 from .classification import ClassificationDataset
 from .csv_file import CsvDataset
 from .dataset import (

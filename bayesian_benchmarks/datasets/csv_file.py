@@ -42,7 +42,7 @@ class CsvDataset:
         """Find the target column and check the whole file.
 
         :param target: the target's column; may be left out when a column is called target or y.
-        :param task: "regression" or "classification".
+        :param task: "regression", "classification" or "density".
         :raises DataFileError: the file cannot be read.
         :raises BadDataError: it cannot be used, and where and why.
         """
@@ -72,7 +72,7 @@ class CsvDataset:
         """
         check_split(self.name, split, self.num_splits)
         X, Y = self.arrays()
-        if self.task == "regression":
+        if self.task != "classification":
             return Dataset.from_split(self.name, split, random_split(X, Y, split))
         labels = _labels(self.path, self.target, Y)
         try:

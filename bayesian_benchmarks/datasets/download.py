@@ -17,9 +17,15 @@ LOCAL_COPY_HINT = f"give a local copy of the data with --data-dir (or {DATA_VARI
 
 
 def pinned_file(
-    base_url: str, collection: str, file: str, sha256: str, data_dir: Path | None
+    base_url: str,
+    collection: str,
+    file: str,
+    sha256: str,
+    data_dir: Path | None,
+    *,
+    url: str | None = None,
 ) -> Path:
-    """Local path of the file `base_url` + `collection`/`file`, its content checked.
+    """Local path of the file `base_url` + `collection`/`file`, or of `url`, its content checked.
 
     With `data_dir`, or the environment variable `BAYESIAN_BENCHMARKS_DATA`, the file is looked up
     there and the network is never used. Otherwise it is downloaded, from `base_url` or from the
@@ -32,7 +38,9 @@ def pinned_file(
     directory = local_directory(data_dir)
     if directory is not None:
         return _local_file(directory, collection, file, sha256)
-    url = os.environ.get(MIRROR_VARIABLE, base_url).rstrip("/") + f"/{collection}/{file}"
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    if url is None or mirror:
+        url = (mirror or base_url).rstrip("/") + f"/{collection}/{file}"
     return _downloaded_file(url, Path(collection) / file, sha256)
 
 

@@ -25,7 +25,8 @@ class DatasetSource:
     origin: str
 
 
-TASKS = ("regression", "classification")
+TASKS = ("regression", "classification", "density")
+"""Any dataset for regression is one for conditional densities too, unless another has its name there."""
 
 _SOURCES: dict[tuple[str, str], DatasetSource] = {}
 """By name and task: wine is a dataset of both."""
@@ -43,7 +44,8 @@ def register_dataset(
 
     Worker processes know it too when the module is named in the experiment's `plugins`.
 
-    :param task: "regression", or "classification" for integer labels [N] in place of targets.
+    :param task: "regression", "classification" for integer labels [N] in place of targets, or
+        "density" for conditional densities alone.
     :raises BenchmarkError: the name belongs to another loader.
     """
 
@@ -65,7 +67,7 @@ def dataset_source(name: str, task: str | None = None) -> DatasetSource:
 
     :raises UnknownNameError: no such dataset, or none of the task.
     """
-    for known in TASKS if task is None else (task,):
+    for known in TASKS if task is None else _tasks_of(task):
         if (name, known) in _SOURCES:
             return _SOURCES[name, known]
     raise UnknownNameError("dataset", name, list_datasets(task))
@@ -73,7 +75,8 @@ def dataset_source(name: str, task: str | None = None) -> DatasetSource:
 
 def list_datasets(task: str | None = "regression") -> list[str]:
     """Names of the datasets of a task (of all tasks with None), sorted."""
-    return sorted({s.name for s in _SOURCES.values() if task in (None, s.task)})
+    tasks = TASKS if task is None else _tasks_of(task)
+    return sorted({s.name for s in _SOURCES.values() if s.task in tasks})
 
 
 def get_dataset(
@@ -88,7 +91,7 @@ def get_dataset(
     :param data_dir: a local copy of the data, laid out as their public address is; the network is
         then never used. Defaults to the environment variable `BAYESIAN_BENCHMARKS_DATA`. Without
         either, files are downloaded once and cached.
-    :param task: "regression" or "classification", for a name that both have; default regression then.
+    :param task: "regression", "classification" or "density", for a name of several; default the first.
     :raises UnknownNameError: no such dataset.
     :raises BadSplitError: no such split.
     :raises DataFileError: a file is missing or altered, or cannot be downloaded or cached.
@@ -99,6 +102,11 @@ def get_dataset(
     if source.task == "classification":
         return ClassificationDataset.from_split(name, split, data)
     return Dataset.from_split(name, split, data)
+
+
+def _tasks_of(task: str) -> tuple[str, ...]:
+    """The tasks whose datasets a task takes, its own first."""
+    return (task, "regression") if task == "density" else (task,)
 
 
 def check_split(name: str, split: int, num_splits: int) -> None:

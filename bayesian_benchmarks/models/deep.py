@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..config import Settings
+from ..config import Decay, Settings
 from .registry import Array, Builder, TrainingRecord, register_model
 
 KERNELS = ("squared_exponential", "relu")
@@ -81,16 +81,26 @@ def train_with_fit(
     checkpoint_dir: Path | None,
     checkpoint_seconds: float,
     report_step: Callable[[int], None],
+    natural_gradient: Decay | None = None,
 ) -> TrainingRecord:
-    """Train with `gpflow_dkp.training.fit`."""
-    from gpflow_dkp.training import fit
+    """Train with `gpflow_dkp.training.fit`.
+
+    :param natural_gradient: step size of natural gradients for the output layer, None for Adam.
+    """
+    from gpflow_dkp.training import ExponentialDecay, fit
+
+    def schedule(decay: Decay) -> ExponentialDecay:
+        return ExponentialDecay(decay.rate, decay.factor, decay.every)
+
+    rate = settings.learning_rate
 
     return fit(
         model,
         data,
         num_steps=settings.num_steps,
         batch_size=settings.batch_size if len(data[0]) > settings.batch_size else None,
-        learning_rate=list(settings.learning_rate),
+        learning_rate=schedule(rate) if isinstance(rate, Decay) else list(rate),
+        natural_gradient=None if natural_gradient is None else schedule(natural_gradient),
         kl_annealing_steps=settings.kl_annealing_steps,
         seed=seed,
         checkpoint_dir=checkpoint_dir,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import BenchmarkError, StoreError
 from .store import ResultRow
-from .tables import num_steps
+from .tables import num_steps, printed_depth
 
 
 def check_picture(path: str | Path) -> None:
@@ -50,7 +50,7 @@ def reliability_diagram(
     )
     for row in rows:
         if row.status == "ok" and "reliability_count_0" in row.metrics:
-            depth = row.depth if depth_counts_output_layer else row.depth - 1
+            depth = printed_depth(row, depth_counts_output_layer)
             panels[row.dataset, depth][row.model, row.settings].append(row)
     if not panels:
         raise BenchmarkError(

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import BenchmarkError, UnknownNameError
 from .paper import PaperResult, paper_results
 from .store import ResultRow
-from .tables import HIGHER_IS_BETTER, format_cells, num_steps
+from .tables import HIGHER_IS_BETTER, format_cells, num_steps, printed_depth
 
 NOTE = (
     "Mean over the splits that both models have; in brackets the mean difference to the first line's "
@@ -73,7 +73,7 @@ def paired_differences(
         if baseline is None or baseline in group:
             first = baseline or _best(group, metric)
             for model, difference in _compare(group, first, (dataset, metric)):
-                figures = published.get((dataset, depth, model)) if paper else None
+                figures = published.get((dataset, depth or None, model)) if paper else None
                 of = dataset, depth, model, num_steps(settings)
                 lines.append(PairedLine(*of, *difference, model == first, figures))
     return lines
@@ -86,7 +86,13 @@ def format_paired(lines: Sequence[PairedLine], style: str = "rich") -> str:
     header = ["dataset", "depth", "model", "steps", "splits", "mean", "difference", "published"]
     cells = [
         [
-            *(line.dataset, str(line.depth), line.model, str(line.num_steps), str(line.num_splits)),
+            *(
+                line.dataset,
+                str(line.depth or "-"),
+                line.model,
+                str(line.num_steps),
+                str(line.num_splits),
+            ),
             *(f"{line.mean:.4g}", _difference(line), _published(line.published)),
         ]
         for line in lines
@@ -116,7 +122,7 @@ def _values(
     )
     for row in rows:
         if row.status == "ok" and metric in row.metrics:
-            depth = row.depth if depth_counts_output_layer else row.depth - 1
+            depth = printed_depth(row, depth_counts_output_layer)
             group = seeds[row.dataset, depth, row.settings]
             group[row.model][row.split].append(row.metrics[metric])
     return {

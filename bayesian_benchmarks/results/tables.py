@@ -19,6 +19,8 @@ from .store import ResultRow
 HIGHER_IS_BETTER = {
     "elbo_per_point": True,
     "test_log_likelihood": True,
+    "test_log_likelihood_normalised": True,
+    "test_log_likelihood_mixture": True,
     "test_rmse": False,
     "nlpd": False,
     "crps": False,
@@ -35,6 +37,10 @@ DEFAULT_METRICS = {
     "classification": (
         *("elbo_per_point", "test_log_likelihood", "accuracy"),
         *("brier_score", "expected_calibration_error"),
+    ),
+    "density": (
+        *("elbo_per_point", "test_log_likelihood_normalised", "test_log_likelihood_mixture"),
+        *("test_rmse", "crps", "shapiro_wilk"),
     ),
 }
 """Columns of a task's table."""
@@ -72,7 +78,8 @@ class Summary:
 class TableLine:
     """One line of a table: a model on a dataset, ours and the published figure of each metric.
 
-    `depth` counts layers as the paper does; `metrics[name]` is (ours, published or None).
+    `depth` counts layers as the paper does, 0 where the model's name says them; `metrics[name]` is
+    (ours, published or None).
     """
 
     dataset: str
@@ -114,7 +121,7 @@ def summarise(
     groups: dict[tuple[str, int, str, str], list[ResultRow]] = defaultdict(list)
     for row in rows:
         if row.status == "ok":
-            depth = row.depth if depth_counts_output_layer else row.depth - 1
+            depth = printed_depth(row, depth_counts_output_layer)
             groups[row.dataset, depth, row.model, row.settings].append(row)
     measured = {name for group in groups.values() for row in group for name in row.metrics}
     known = measured | set(HIGHER_IS_BETTER)
@@ -127,13 +134,18 @@ def summarise(
         figures = {
             metric: (
                 _summary(group, metric),
-                published.get((dataset, depth, model, metric)) if paper else None,
+                published.get((dataset, depth or None, model, metric)) if paper else None,
             )
             for metric in metrics
         }
         num_splits = len({row.split for row in group})
         lines.append(TableLine(dataset, depth, model, num_steps(settings), num_splits, figures))
     return lines
+
+
+def printed_depth(row: ResultRow, depth_counts_output_layer: bool) -> int:
+    """A row's depth as the experiment counts, 0 where the model's name says the layers."""
+    return row.depth if depth_counts_output_layer or row.depth == 0 else row.depth - 1
 
 
 def num_steps(settings: str) -> int:
@@ -190,7 +202,7 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
     for line in lines:
         row = [
             line.dataset,
-            str(line.depth),
+            str(line.depth or "-"),
             line.model,
             str(line.num_steps),
             str(line.num_splits),

@@ -1,24 +1,37 @@
-"""Tasks: what is measured of a model on a dataset. Regression and classification."""
+"""Tasks: what is measured of a model on a dataset."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..config import ClassificationSettings, Settings
+from ..config import EXPERIMENTS, Settings
 from ..datasets import ClassificationDataset, Dataset, get_dataset
-from . import classification, regression
+from . import classification, density, regression
 from .classification import run_classification
+from .density import run_density
 from .regression import METRICS, evaluate, run_regression
 
-METRICS_OF = {"regression": regression.METRICS, "classification": classification.METRICS}
+METRICS_OF = {
+    "regression": regression.METRICS,
+    "classification": classification.METRICS,
+    "density": density.METRICS,
+}
 """Every metric of each task, and what it is."""
+
+_RUN: dict[str, Callable[..., dict[str, float]]] = {
+    "regression": run_regression,
+    "classification": run_classification,
+    "density": run_density,
+}
 
 __all__ = [
     "METRICS",
     "METRICS_OF",
     "evaluate",
     "run_classification",
+    "run_density",
     "run_regression",
     "run_task",
 ]
@@ -43,7 +56,7 @@ def run_task(
 
     :param dataset: a name, of which split `split` is taken, or a dataset's split itself.
     :param depth: number of layers, the output layer included.
-    :param task: "regression" or "classification", for a name that is a dataset of both.
+    :param task: "regression", "classification" or "density"; by default what the dataset is for.
     :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step` of `run_regression`.
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
     """
@@ -52,10 +65,8 @@ def run_task(
         if isinstance(dataset, str)
         else dataset
     )
-    if isinstance(data, ClassificationDataset):
-        settings = settings or ClassificationSettings()
-        return run_classification(
-            data, model, depth=depth, settings=settings, seed=seed, **training
-        )
-    settings = settings or Settings()
-    return run_regression(data, model, depth=depth, settings=settings, seed=seed, **training)
+    if task is None:
+        task = "classification" if isinstance(data, ClassificationDataset) else "regression"
+    if settings is None:
+        settings = EXPERIMENTS[task].model_fields["settings"].default
+    return _RUN[task](data, model, depth=depth, settings=settings, seed=seed, **training)

@@ -117,12 +117,12 @@ def test_the_step_size_follows_its_schedule() -> None:
 
 
 def test_a_run_goes_on_from_its_checkpoint_to_the_same_numbers(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    class Stop(Exception):
+    class StoppedError(Exception):
         pass
 
     def stop(done: int) -> None:
         if done == 100:
-            raise Stop
+            raise StoppedError
 
     settings = {
         "num_steps": 150,
@@ -134,7 +134,7 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_same_numbers(tmp_path) -> None
     unbroken = model()
     expected = numbers(unbroken, fit(unbroken, (X, Y), **settings))
     settings |= {"checkpoint_dir": tmp_path, "checkpoint_seconds": 0.0}
-    with pytest.raises(Stop):
+    with pytest.raises(StoppedError):
         fit(model(), (X, Y), callbacks=[stop], **settings)
     resumed = model()
     assert numbers(resumed, fit(resumed, (X, Y), **settings)) == expected

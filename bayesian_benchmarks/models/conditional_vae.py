@@ -1,0 +1,127 @@
+"""The conditional variational autoencoder, [ICML19]'s neural baseline."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow import Parameter
+from gpflow.base import InputData, MeanAndVariance, RegressionData
+
+from gpflow_dkp.layers import Encoder
+from gpflow_dkp.layers.latent_variable import expected_log_ratio
+from gpflow_dkp.models import MonteCarloModel
+from gpflow_dkp.models.base import EVERY_LAYER_FINITE
+from gpflow_dkp.random import Seed, as_seed, fold_in, normal
+
+NEGLIGIBLE = 1e-12
+"""Variance of the outputs given the latent variables."""
+
+
+class ConditionalVAE(MonteCarloModel):
+    """y = g(z, x) + noise with latent z ~ N(0, I) for each data point and a neural network g.
+
+    Tanh hidden layers in g and in the encoder of (x, y), which gives the posterior of z. Without hidden
+    layers it is a linear model.
+
+    :param num_features: D.
+    :param num_outputs: P.
+    :param hidden_units: of each hidden layer.
+    :param latent_dim: of z.
+    :param seed: of the weights' starting values.
+
+    Other arguments as in `MonteCarloModel`.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_outputs: int = 1,
+        *,
+        hidden_units: Sequence[int] = (),
+        latent_dim: int = 1,
+        num_samples: int = 1,
+        num_data: int | None = None,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            gpflow.likelihoods.Gaussian(0.05),
+            num_latent_gps=num_outputs,
+            num_samples=num_samples,
+            num_data=num_data,
+            jitter=0.0,
+            name=name,
+        )
+        self._num_features = num_features
+        self.latent_dim = latent_dim
+        self.encoder = Encoder(
+            num_features + num_outputs, latent_dim, widths=hidden_units, bias=0.0, seed=[seed, 0]
+        )
+        sizes = [num_features + latent_dim, *hidden_units, num_outputs]
+        rng = np.random.default_rng([seed, 1])
+        self.weights = [
+            Parameter(math.sqrt(2.0 / (before + after)) * rng.normal(size=(before, after)))
+            for before, after in itertools.pairwise(sizes)
+        ]
+        self.offsets = [Parameter(np.zeros(size)) for size in sizes[1:]]
+
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return self._num_features
+
+    def elbo_terms(
+        self,
+        data: RegressionData,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The bound of the rows given, the KL of their latent variables included; nothing is global."""
+        X, Y = self._check_data(data)
+        S = self._number_of_samples(num_samples)
+        seed = as_seed(seed)
+        mean, variance = self.encoder(tf.concat([X, Y], -1))
+        noise = normal([S, tf.shape(X)[0], self.latent_dim], seed, X.dtype)
+        moments = self._decode(X, mean + tf.sqrt(variance) * noise)
+        expected = self._of_likelihood("variational_expectations", X, moments, seed, Y)
+        local = tf.reduce_mean(expected, 0) + expected_log_ratio(mean, variance)
+        return tf.reduce_sum(local), tf.zeros([], X.dtype)
+
+    def _output_moments(
+        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
+    ) -> MeanAndVariance:
+        shape = [num_samples, tf.shape(X)[0], self.latent_dim]
+        return self._decode(X, normal(shape, fold_in(seed, first), X.dtype))
+
+    def _decode(self, X: tf.Tensor, latent: tf.Tensor) -> MeanAndVariance:
+        """g and its negligible variance at X [N, D] and z [S, N, d]: [S, N, P] each."""
+        repeated = tf.broadcast_to(X, tf.concat([tf.shape(latent)[:2], tf.shape(X)[1:]], 0))
+        hidden = tf.concat([latent, repeated], -1)
+        *layers, (last_weight, last_offset) = zip(self.weights, self.offsets, strict=True)
+        for weight, offset in layers:
+            hidden = tf.tanh(tf.linalg.matmul(hidden, weight) + offset)
+        mean = tf.linalg.matmul(hidden, last_weight) + last_offset
+        return mean, NEGLIGIBLE * tf.ones_like(mean)
+
+    def sample_prior(
+        self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
+    ) -> tf.Tensor:
+        """Draws of g [S, N, P], with a latent variable for each input."""
+        X = self._check_inputs(Xnew)
+        return self._output_moments(X, num_samples, as_seed(seed))[0]
+
+    def training_settings(self) -> dict[str, Any]:
+        """Number of samples."""
+        return {"num_samples": self.num_samples}
+
+    def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:
+        """There is but one layer."""
+        return EVERY_LAYER_FINITE

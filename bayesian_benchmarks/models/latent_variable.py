@@ -1,0 +1,96 @@
+"""Deep GPs with latent variables as [ICML19] trains them, and the conditional VAEs it compares them with.
+
+A model's name is its layers, and its bound where it has latent variables: `gp-gp`, `lv-gp-gp:iwvi`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from ..config import DensitySettings, Settings
+from ..errors import ConfigError
+from .deep import train_with_fit
+from .registry import Array, Builder, TrainingRecord, register_model
+
+INFERENCES = ("vi", "iwvi")
+MAX_LAYERS = 4
+HIDDEN_UNITS = ((), (50,), (100, 100))
+"""Of the conditional VAEs' hidden layers."""
+
+
+def architectures() -> Iterator[str]:
+    """Every arrangement of up to `MAX_LAYERS` LV and GP layers with a GP last, such as "LV-GP-GP"."""
+    for num_inner in range(MAX_LAYERS):
+        for inner in itertools.product(("LV", "GP"), repeat=num_inner):
+            yield "-".join([*inner, "GP"])
+
+
+def _builder(architecture: str, inference: str) -> Builder:
+    def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
+        from gpflow_dkp.models import LatentVariableDGP
+
+        own = _density_settings(settings)
+        return LatentVariableDGP.from_architecture(
+            architecture,
+            (X, Y),
+            inference=inference,
+            num_importance_samples=own.num_importance_samples,
+            num_samples=own.train_samples,
+            num_data=len(X),
+            num_inducing=own.num_inducing,
+            latent_dim=own.latent_dim,
+            num_inner_gps=own.num_inner_gps,
+            seed=seed,
+        )
+
+    return build
+
+
+def _cvae_builder(hidden_units: tuple[int, ...]) -> Builder:
+    def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
+        from .conditional_vae import ConditionalVAE
+
+        own = _density_settings(settings)
+        return ConditionalVAE(
+            X.shape[1],
+            Y.shape[1],
+            hidden_units=hidden_units,
+            latent_dim=own.latent_dim,
+            num_samples=own.train_samples,
+            num_data=len(X),
+            seed=seed,
+        )
+
+    return build
+
+
+def train_with_natural_gradient(
+    model: Any, data: tuple[Array, Array], *, settings: Settings, **training: Any
+) -> TrainingRecord:
+    """Train with `gpflow_dkp.training.fit`, the final layer by natural gradients if the settings say so."""
+    decay = _density_settings(settings).natural_gradient
+    return train_with_fit(model, data, settings=settings, natural_gradient=decay, **training)
+
+
+def _density_settings(settings: Settings) -> DensitySettings:
+    if not isinstance(settings, DensitySettings):
+        raise ConfigError(
+            "deep GPs with latent variables and conditional VAEs need the settings of a density "
+            "experiment; use run_density.py, or task: density"
+        )
+    return settings
+
+
+for _architecture in architectures():
+    _name = _architecture.lower()
+    if "LV" not in _architecture:
+        register_model(_name, train=train_with_natural_gradient)(_builder(_architecture, "vi"))
+        continue
+    for _inference in INFERENCES:
+        register_model(f"{_name}:{_inference}", train=train_with_natural_gradient)(
+            _builder(_architecture, _inference)
+        )
+for _hidden in HIDDEN_UNITS:
+    register_model(f"cvae-{'-'.join(map(str, _hidden)) or 0}")(_cvae_builder(_hidden))

@@ -1,0 +1,125 @@
+"""Conditional density estimation: how well a model's predictive density of any shape does ([ICML19])."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import Settings
+from ..datasets import Dataset
+from . import metrics
+from .metrics import Array
+from .training import build_and_train, check_finite, elbo_per_point, training_metrics
+
+MAX_TEST_POINTS = 10_000
+"""Test points that are scored, the first ones, as in the paper."""
+
+CRPS_COMPONENTS = 200
+"""Components of the mixture whose CRPS is taken: its cost grows with their square."""
+
+PREDICTED_ROWS = 50_000
+"""Components times data points predicted at a time."""
+
+METRICS: dict[str, str] = {
+    "elbo_per_point": "bound per training point, normalised targets",
+    "test_log_likelihood_normalised": "mean test log density, normalised targets, by the paper's kernel "
+    "density estimate",
+    "test_log_likelihood_mixture": "the same of the exact mixture of Gaussians",
+    "test_log_likelihood_mc_error": "its Monte Carlo standard error for the samples used",
+    "test_log_likelihood": "mean test log density of the mixture, original units",
+    "test_rmse": "root mean squared error of the predictive mean, original units",
+    "crps": "mean continuous ranked probability score, original units",
+    "coverage_50": "fraction of test targets inside the central 50 % interval",
+    "coverage_90": "fraction of test targets inside the central 90 % interval",
+    "coverage_95": "fraction of test targets inside the central 95 % interval",
+    "shapiro_wilk": "median Shapiro-Wilk statistic of the predictive samples, 1 for a Gaussian",
+    "num_halvings": "natural-gradient steps that were halved",
+    "seconds_per_step": "seconds a training step; none for a run too short to tell",
+    "seconds": "seconds of training",
+    "num_recoveries": "training steps that were taken again after a failed Cholesky",
+}
+"""Every metric of a run, and what it is."""
+
+
+def run_density(
+    dataset: Dataset,
+    model_name: str,
+    *,
+    depth: int,
+    settings: Settings,
+    seed: int = 0,
+    checkpoint_dir: Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    report_step: Callable[[int], None] = lambda step: None,
+) -> dict[str, float]:
+    """Build, train and score a registered model; the metrics are those of `METRICS`.
+
+    :param depth: number of layers, the output layer included; 0 where the model's name says it.
+    :raises FloatingPointError: a metric is NaN or infinite.
+    """
+    model, record = build_and_train(
+        model_name,
+        (dataset.X_train, dataset.Y_train),
+        depth=depth,
+        settings=settings,
+        seed=seed,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_seconds=checkpoint_seconds,
+        report_step=report_step,
+    )
+    scores = evaluate(model, dataset, settings=settings, seed=seed)
+    check_finite(scores)
+    halvings = float(len(getattr(record, "halvings", ())))
+    return scores | training_metrics(record) | {"num_halvings": halvings}
+
+
+def evaluate(
+    model: Any, dataset: Dataset, *, settings: Settings, seed: int = 0
+) -> dict[str, float]:
+    """Scores of a trained model: the bound on the training part, the others on the test part.
+
+    All predictive scores come from the same `settings.test_samples` mixture components, and as many
+    samples drawn from them.
+    """
+    X, Y = dataset.X_test[:MAX_TEST_POINTS], dataset.Y_test[:MAX_TEST_POINTS]
+    scale = dataset.scaling.Y_std
+    num_samples = settings.test_samples
+    means, variances = predict_in_batches(model, X, num_samples, seed)
+    log_density = float(metrics.mixture_log_density(means, variances, Y).mean())
+    samples = metrics.mixture_samples(means, variances, num_samples, np.random.default_rng(seed))
+    few = slice(CRPS_COMPONENTS)
+    return {
+        "elbo_per_point": elbo_per_point(
+            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
+        ),
+        "test_log_likelihood_normalised": float(metrics.kde_log_density(samples, Y).mean()),
+        "test_log_likelihood_mixture": log_density,
+        "test_log_likelihood_mc_error": metrics.log_likelihood_mc_error(means, variances, Y),
+        "test_log_likelihood": log_density - float(np.log(scale).sum()),
+        "test_rmse": metrics.rmse(means * scale, Y * scale),
+        "crps": float(
+            metrics.crps(means[few] * scale, variances[few] * scale**2, Y * scale).mean()
+        ),
+        **{
+            f"coverage_{percent}": metrics.interval_coverage(means, variances, Y, percent / 100)
+            for percent in (50, 90, 95)
+        },
+        "shapiro_wilk": metrics.median_shapiro_wilk(samples),
+    }
+
+
+def predict_in_batches(model: Any, X: Array, num_samples: int, seed: int) -> tuple[Array, Array]:
+    """`predict_mixture` of X [N, D], some points at a time: means and variances [S, N, P]."""
+    size = max(1, PREDICTED_ROWS // num_samples)
+    batches = [
+        model.predict_mixture(X[start : start + size], num_samples=num_samples, seed=seed + start)
+        for start in range(0, len(X), size)
+    ]
+    means, variances = (
+        np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)
+        for parts in zip(*batches, strict=True)
+    )
+    return means, variances
