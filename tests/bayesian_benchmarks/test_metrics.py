@@ -121,3 +121,47 @@ def test_crps_of_one_gaussian_is_the_textbook_formula() -> None:
 def test_rmse_is_of_the_mean_of_the_mixture() -> None:
     means = np.array([[[0.0], [2.0]], [[2.0], [4.0]]])
     assert metrics.rmse(means, np.array([[1.0], [7.0]])) == pytest.approx(np.sqrt(8.0))
+
+
+def test_kernel_density_estimate_is_scipys(mixture: tuple) -> None:
+    """`gaussian_kde` at bandwidth 1.06 std S^(-1/5), each output with its own."""
+    rng = np.random.default_rng(1)
+    samples, Y = rng.normal(size=(50, N, 1)) ** 3, rng.normal(size=(N, 1))
+    expected = []
+    for n in range(N):
+        column = samples[:, n, 0]
+        # scipy's factor multiplies the standard deviation of ddof = 1
+        factor = 1.06 * 50**-0.2 * column.std() / column.std(ddof=1)
+        expected.append(stats.gaussian_kde(column, bw_method=factor).logpdf(Y[n, 0])[0])
+    np.testing.assert_allclose(metrics.kde_log_density(samples, Y), expected)
+
+
+def test_kernel_density_estimate_is_biased_on_two_narrow_modes() -> None:
+    """MATH.md 10: by about a nat, so that the exact mixture is reported beside it."""
+    rng = np.random.default_rng(0)
+    modes = np.where(np.arange(2000) % 2, 1.0, -1.0)[:, None, None]
+    variances = np.full_like(modes, 0.01**2)
+    samples = metrics.mixture_samples(modes, variances, 2000, rng)
+    exact = metrics.mixture_log_density(modes, variances, np.array([[1.0]]))
+    assert exact - metrics.kde_log_density(samples, np.array([[1.0]])) > 1.0
+
+
+def test_mixture_samples_have_the_mixtures_distribution(mixture: tuple) -> None:
+    means, variances, _ = mixture
+    samples = metrics.mixture_samples(means, variances, 20_000, np.random.default_rng(0))
+    for n in range(N):
+        cdf = lambda y, n=n: np.mean(  # noqa: E731
+            stats.norm.cdf(y, means[:, n, 0, None], np.sqrt(variances[:, n, 0, None])), axis=0
+        )
+        assert stats.kstest(samples[:, n, 0], cdf).pvalue > 1e-4
+
+
+def test_shapiro_wilk_is_near_1_for_gaussians_alone() -> None:
+    rng = np.random.default_rng(0)
+    gaussian = rng.normal(size=(6000, 3, 1))
+    two_modes = gaussian + 4.0 * rng.choice([-1.0, 1.0], size=gaussian.shape)
+    assert metrics.median_shapiro_wilk(gaussian) > 0.998
+    assert metrics.median_shapiro_wilk(two_modes) < 0.9
+    mixed = np.concatenate([gaussian[:, :1], two_modes[:, :2]], axis=1)
+    expected = np.median([stats.shapiro(mixed[:5000, n, 0]).statistic for n in range(3)])
+    assert metrics.median_shapiro_wilk(mixed) == pytest.approx(expected)
