@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bayesian_benchmarks.config import Settings
+from bayesian_benchmarks.config import DensitySettings
 from bayesian_benchmarks.datasets import CsvDataset
 from bayesian_benchmarks.errors import BadDataError, BenchmarkError, ConfigError
-from bayesian_benchmarks.models import list_models, model_source, train_with_fit
+from bayesian_benchmarks.models import ModelSource, list_models, model_source, train_with_fit
 from bayesian_benchmarks.results.figures import check_picture
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with contextlib.suppress(ValueError):  # TensorFlow has started: called from another program
         configure_threads()
-    settings = Settings().with_steps(arguments.steps)
-    settings = settings.model_copy(update={"num_inducing": arguments.inducing})
     (x_mean, y_mean), (x_scale, y_scale) = zip(*((v.mean(), v.std()) for v in (X, Y)), strict=True)
     data = ((X - x_mean) / x_scale, (Y - y_mean) / y_scale)
     margin = 0.4 * np.ptp(X)
@@ -57,6 +55,8 @@ def _run(arguments: argparse.Namespace) -> int:
     figure = matplotlib.figure.Figure(figsize=(5.2 * len(sources), 4.0), layout="constrained")
     axes = figure.subplots(1, len(sources), squeeze=False, sharey=True)[0]
     for axis, source in zip(axes, sources, strict=True):
+        settings = source.settings().with_steps(arguments.steps)
+        settings = settings.model_copy(update={"num_inducing": arguments.inducing})
         model = source.build(*data, depth=arguments.depth, settings=settings, seed=arguments.seed)
         with tqdm(total=arguments.steps, desc=source.name) as bar:
             (source.train or train_with_fit)(
@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
         bands = _bands(model, (grid - x_mean) / x_scale)
         _draw(axis, grid[:, 0], y_mean + y_scale * bands)
         axis.plot(X[:, 0], Y[:, 0], "k.", markersize=3)
-        axis.set(title=f"{source.name}, {arguments.depth} layers", xlabel="x")
+        axis.set(title=_title(source, arguments.depth), xlabel="x")
         span = np.ptp(Y)
         axis.set_ylim(Y.min() - 0.6 * span, Y.max() + 0.6 * span)
     axes[0].set_ylabel("y")
@@ -82,6 +82,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise OSError(f"cannot write the picture {arguments.output} ({error})") from error
     print(arguments.output)
     return 0
+
+
+def _title(source: ModelSource, depth: int) -> str:
+    """The model's name, and its depth where the name does not say it."""
+    return source.name if source.settings is DensitySettings else f"{source.name}, {depth} layers"
 
 
 def _bands(model: Any, X: np.ndarray) -> np.ndarray:

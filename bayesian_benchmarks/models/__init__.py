@@ -2,10 +2,19 @@
 
 from . import deep, latent_variable  # noqa: F401  (importing them registers their models)
 from .deep import train_with_fit
-from .registry import Builder, Trainer, TrainingRecord, list_models, model_source, register_model
+from .registry import (
+    Builder,
+    ModelSource,
+    Trainer,
+    TrainingRecord,
+    list_models,
+    model_source,
+    register_model,
+)
 
 __all__ = [
     "Builder",
+    "ModelSource",
     "Trainer",
     "TrainingRecord",
     "list_models",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from ..config import DensitySettings, Settings
-from ..errors import ConfigError
 from .deep import train_with_fit
 from .registry import Array, Builder, TrainingRecord, register_model
 
@@ -31,7 +31,7 @@ def _builder(architecture: str, inference: str) -> Builder:
     def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
         from gpflow_dkp.models import LatentVariableDGP
 
-        own = _density_settings(settings)
+        own = cast(DensitySettings, settings)
         return LatentVariableDGP.from_architecture(
             architecture,
             (X, Y),
@@ -52,7 +52,7 @@ def _cvae_builder(hidden_units: tuple[int, ...]) -> Builder:
     def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
         from .conditional_vae import ConditionalVAE
 
-        own = _density_settings(settings)
+        own = cast(DensitySettings, settings)
         return ConditionalVAE(
             X.shape[1],
             Y.shape[1],
@@ -70,27 +70,18 @@ def train_with_natural_gradient(
     model: Any, data: tuple[Array, Array], *, settings: Settings, **training: Any
 ) -> TrainingRecord:
     """Train with `gpflow_dkp.training.fit`, the final layer by natural gradients if the settings say so."""
-    decay = _density_settings(settings).natural_gradient
+    decay = cast(DensitySettings, settings).natural_gradient
     return train_with_fit(model, data, settings=settings, natural_gradient=decay, **training)
 
 
-def _density_settings(settings: Settings) -> DensitySettings:
-    if not isinstance(settings, DensitySettings):
-        raise ConfigError(
-            "deep GPs with latent variables and conditional VAEs need the settings of a density "
-            "experiment; use run_density.py, or task: density"
-        )
-    return settings
-
-
+_register = partial(register_model, train=train_with_natural_gradient, settings=DensitySettings)
 for _architecture in architectures():
     _name = _architecture.lower()
     if "LV" not in _architecture:
-        register_model(_name, train=train_with_natural_gradient)(_builder(_architecture, "vi"))
+        _register(_name)(_builder(_architecture, "vi"))
         continue
     for _inference in INFERENCES:
-        register_model(f"{_name}:{_inference}", train=train_with_natural_gradient)(
-            _builder(_architecture, _inference)
-        )
+        _register(f"{_name}:{_inference}")(_builder(_architecture, _inference))
 for _hidden in HIDDEN_UNITS:
-    register_model(f"cvae-{'-'.join(map(str, _hidden)) or 0}")(_cvae_builder(_hidden))
+    _name = f"cvae-{'-'.join(map(str, _hidden)) or 0}"
+    register_model(_name, settings=DensitySettings)(_cvae_builder(_hidden))

@@ -70,7 +70,7 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A registered model: its builder, its trainer (None: `gpflow_dkp.training.fit`).
+    """A registered model: its builder, its trainer (None: `gpflow_dkp.training.fit`), what settings it reads.
 
     `uses_tensorflow` False spares its workers the import, which takes seconds.
     """
@@ -79,13 +79,18 @@ class ModelSource:
     build: Builder
     train: Trainer | None
     uses_tensorflow: bool
+    settings: type[Settings] = Settings
 
 
 _SOURCES: dict[str, ModelSource] = {}
 
 
 def register_model(
-    name: str, *, train: Trainer | None = None, uses_tensorflow: bool = True
+    name: str,
+    *,
+    train: Trainer | None = None,
+    uses_tensorflow: bool = True,
+    settings: type[Settings] = Settings,
 ) -> Callable[[Builder], Builder]:
     """Decorator that makes a `Builder` known as model `name`.
 
@@ -94,6 +99,7 @@ def register_model(
     ...     return gpflow_dkp.models.DWP(...)
 
     :param train: how to train it; by default `gpflow_dkp.training.fit` with the run's settings.
+    :param settings: the kind that it needs, such as `DensitySettings`.
     :raises BenchmarkError: the name belongs to another builder.
     """
 
@@ -101,7 +107,7 @@ def register_model(
         known = _SOURCES.get(name)
         if known is not None and _identity(known.build) != _identity(build):
             raise BenchmarkError(f"Model {name!r} is registered already; choose another name.")
-        _SOURCES[name] = ModelSource(name, build, train, uses_tensorflow)
+        _SOURCES[name] = ModelSource(name, build, train, uses_tensorflow, settings)
         return build
 
     return register

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import Settings
+from ..errors import ConfigError
 from ..models import TrainingRecord, model_source, train_with_fit
 
 Data = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -27,9 +28,15 @@ def build_and_train(
     """A registered model, trained on `data`.
 
     :param num_classes: for classification.
+    :raises ConfigError: the settings are of another task.
     :param training: further arguments of the model's `Trainer`.
     """
     source = model_source(model_name)
+    if not isinstance(settings, source.settings):
+        raise ConfigError(
+            f"{model_name} needs {source.settings.__name__}, got {type(settings).__name__}; run it in an "
+            "experiment of that task"
+        )
     classes: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
     model = source.build(*data, depth=depth, settings=settings, seed=seed, **classes)
     train = source.train or train_with_fit

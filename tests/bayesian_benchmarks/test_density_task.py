@@ -116,9 +116,8 @@ def test_every_arrangement_is_a_model() -> None:
 
 
 def test_settings_of_another_task_are_refused() -> None:
-    X = np.arange(20.0)[:, None]
-    with pytest.raises(ConfigError, match="density experiment; use run_density"):
-        model_source("lv-gp:vi").build(X, X, depth=2, settings=Settings(), seed=0)
+    with pytest.raises(ConfigError, match="lv-gp:vi needs DensitySettings, got Settings"):
+        run_task("diabetes", "lv-gp:vi", settings=Settings())
 
 
 @pytest.mark.parametrize("model", ["gp", "lv-gp-gp:iwvi", "cvae-50"])

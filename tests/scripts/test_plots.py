@@ -30,7 +30,7 @@ def test_plot_prior(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_plot_fit_of_made_up_data() -> None:
-    short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "nngp:relu"]
+    short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "lv-gp:vi"]
     assert load_script("plot_fit").main(short) == 0
     assert Path("fit.png").stat().st_size > 10_000
 
@@ -62,3 +62,31 @@ def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:
         assert err.startswith("plot_fit.py: ")
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_demo_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    demo = load_script("demo_letters")
+    short = ["--steps", "2", "--points", "60", "--inducing", "5", "--importance", "2"]
+    assert demo.main([*short, "--output", "a.png"]) == 0
+    assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
+    capsys.readouterr()
+    for arguments, message in (
+        (["--word", " "], "--word: ' ' has nothing to draw; give letters or digits."),
+        (["--steps", "0"], "--steps is 0; it must be at least 1."),
+        (["--output", "a.bmp"], "the picture a.bmp: its name must end in one of ."),
+    ):
+        assert demo.main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert message in error
+
+
+def test_letters_points_are_inside_the_glyphs() -> None:
+    """An I is one bar: its points fill a rectangle; an O has a hole in the middle."""
+    demo = load_script("demo_letters")
+    bar = np.hstack(demo.points_inside("I", 2000, np.random.default_rng(0)))
+    np.testing.assert_allclose(bar.mean(0), 0.0, atol=0.1)
+    for column in bar.T:
+        assert np.histogram(column, bins=5)[0].min() > 300
+    ring = np.hstack(demo.points_inside("O", 2000, np.random.default_rng(0)))
+    assert np.linalg.norm(ring, axis=1).min() > 0.3

@@ -1,0 +1,207 @@
+"""Densities of any shape in one dimension: points inside glyphs, and what deep GPs make of them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bayesian_benchmarks.errors import BenchmarkError, ConfigError
+from bayesian_benchmarks.results.figures import check_picture
+from bayesian_benchmarks.tasks.metrics import mixture_log_density
+
+DESCRIPTION = """\
+Points are drawn inside the glyphs of a word; x is where along the word, y how high. At many x the
+density of y has several modes, which a GP cannot have and a latent variable can. The picture has the
+data and, for LV-GP, GP-GP and LV-GP-GP, the fitted density with the density of y at three inputs below;
+its last row has draws from the priors of GP, GP-GP, LV-GP and LV-GP-GP."""
+
+ARCHITECTURES = ("LV-GP", "GP-GP", "LV-GP-GP")
+PRIORS = ("GP", "GP-GP", "LV-GP", "LV-GP-GP")
+MARGINALS_AT = (0.2, 0.5, 0.8)
+"""Quantiles of the inputs at which the density of y is drawn."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    arguments = _parse(argv)
+    try:
+        return _run(arguments)
+    except (BenchmarkError, OSError) as error:
+        print(f"demo_letters.py: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    for name in ("points", "steps", "inducing", "importance"):
+        if getattr(arguments, name) < 1:
+            raise ConfigError(f"--{name} is {getattr(arguments, name)}; it must be at least 1.")
+    check_picture(arguments.output)
+    rng = np.random.default_rng(arguments.seed)
+    X, Y = points_inside(arguments.word, arguments.points, rng)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import matplotlib.figure
+
+    from gpflow_dkp.training import configure_threads
+
+    with contextlib.suppress(ValueError):  # TensorFlow has started: called from another program
+        configure_threads()
+    x_grid, y_grid = np.linspace(-2.2, 2.2, 150), np.linspace(-2.6, 2.6, 150)
+    figure = matplotlib.figure.Figure(figsize=(16.0, 11.0), layout="constrained")
+    axes = figure.subplots(3, 4)
+    axes[0, 0].plot(X[:, 0], Y[:, 0], "k.", markersize=2)
+    axes[0, 0].set(title=f"{len(X)} points", xlim=x_grid[[0, -1]], ylim=y_grid[[0, -1]], ylabel="y")
+    inputs = np.quantile(X, MARGINALS_AT)
+    _histograms(axes[1, 0], X, Y, inputs)
+    for column, architecture in enumerate(ARCHITECTURES, 1):
+        model = _trained(architecture, X, Y, arguments)
+        density = _density(model, x_grid, y_grid)
+        axis = axes[0, column]
+        extent = (*x_grid[[0, -1]], *y_grid[[0, -1]])
+        axis.imshow(density, origin="lower", aspect="auto", extent=extent, cmap="magma", vmin=0)
+        axis.set_title(f"p(y | x) of {architecture}")
+        for i, x in enumerate(inputs):
+            marginal = _density(model, np.array([x]), y_grid)[:, 0]
+            axes[1, column].plot(y_grid, marginal, color=f"C{i}", label=f"x = {x:.1f}")
+        axes[1, column].set(title=f"p(y | x) of {architecture}", xlabel="y")
+        axes[1, column].sharey(axes[1, 0])
+    axes[1, 0].legend(frameon=False)
+    for axis, architecture in zip(axes[2], PRIORS, strict=True):
+        _prior(axis, architecture, x_grid, arguments.seed)
+    figure.savefig(arguments.output, dpi=110)
+    print(arguments.output)
+    return 0
+
+
+def points_inside(
+    word: str, num_points: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Uniform points inside the glyphs of a word, x and y [N, 1] each of mean 0 and deviation 1.
+
+    :raises ConfigError: a word without a glyph that has an inside.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    path = TextPath((0, 0), word, size=1, prop=FontProperties(family="DejaVu Sans", weight="bold"))
+    if len(path.vertices) == 0:
+        raise ConfigError(f"--word: {word!r} has nothing to draw; give letters or digits.")
+    low, high = path.vertices.min(0), path.vertices.max(0)
+    found = np.empty((0, 2))
+    while len(found) < num_points:
+        candidates = rng.uniform(low, high, size=(4 * num_points, 2))
+        found = np.concatenate([found, candidates[path.contains_points(candidates)]])
+        if len(found) == 0:
+            raise ConfigError(f"--word: {word!r} has no inside; give letters or digits.")
+    X, Y = np.split((found - found.mean(0))[:num_points] / found.std(0), 2, axis=1)
+    return X, Y
+
+
+def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argparse.Namespace) -> Any:
+    """The model, trained as [ICML19] does, with a progress bar."""
+    from tqdm import tqdm
+
+    from gpflow_dkp.models import LatentVariableDGP
+    from gpflow_dkp.training import ExponentialDecay, fit
+
+    model = LatentVariableDGP.from_architecture(
+        architecture,
+        (X, Y),
+        num_inducing=arguments.inducing,
+        inference="iwvi",
+        num_importance_samples=arguments.importance,
+        seed=arguments.seed,
+    )
+    with tqdm(total=arguments.steps, desc=architecture) as bar:
+        fit(
+            model,
+            (X, Y),
+            num_steps=arguments.steps,
+            batch_size=512,
+            learning_rate=ExponentialDecay(5e-3),
+            natural_gradient=ExponentialDecay(1e-2),
+            kl_annealing_steps=0,
+            seed=arguments.seed,
+            callbacks=[lambda step: bar.update(step - bar.n)],
+            progress=False,
+        )
+    return model
+
+
+def _density(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """p(y | x) on a grid [len(y), len(x)]."""
+    means, variances = model.predict_mixture(x[:, None], num_samples=1000, batch_size=50)
+    means, variances = np.asarray(means), np.asarray(variances)
+    rows = [mixture_log_density(means, variances, np.full((len(x), 1), value)) for value in y]
+    return np.exp(rows)
+
+
+def _histograms(axis: Any, X: np.ndarray, Y: np.ndarray, inputs: np.ndarray) -> None:
+    """Of the data within a twentieth of the inputs' range of each input."""
+    for i, x in enumerate(inputs):
+        near = np.abs(X[:, 0] - x) < 0.05 * np.ptp(X)
+        axis.hist(
+            Y[near, 0],
+            bins=30,
+            range=(-2.6, 2.6),
+            density=True,
+            histtype="step",
+            color=f"C{i}",
+            label=f"x = {x:.1f}",
+        )
+    axis.set(title="y of the data near x", xlabel="y", ylabel="density")
+
+
+def _prior(axis: Any, architecture: str, x: np.ndarray, seed: int) -> None:
+    """Draws from the prior: lines, or points where every input has a latent variable of its own."""
+    import gpflow
+    from gpflow.functions import Identity
+
+    from gpflow_dkp.layers import LatentVariableLayer, SparseGP
+    from gpflow_dkp.models import LatentVariableDGP
+
+    layers: list[Any] = []
+    columns = 1
+    letters = architecture.split("-")
+    for number, letter in enumerate(letters):
+        if letter == "LV":
+            layers.append(LatentVariableLayer(1, num_points=1))
+            columns += 1
+            continue
+        kernel = gpflow.kernels.SquaredExponential(lengthscales=0.7)
+        inner = number < len(letters) - 1
+        mean = Identity() if inner else None
+        layers.append(
+            SparseGP(kernel, np.zeros((1, columns)), columns if inner else 1, mean_function=mean)
+        )
+    model = LatentVariableDGP(layers, gpflow.likelihoods.Gaussian())
+    inputs = np.repeat(x, 10 if "LV" in letters else 1)[:, None]
+    draws = model.sample_prior(inputs, 1 if "LV" in letters else 4, seed=seed).numpy()[..., 0]
+    for draw in draws:
+        axis.plot(inputs[:, 0], draw, "k." if "LV" in letters else "-", markersize=1.5)
+    axis.set(title=f"prior of {architecture}", xlabel="x")
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="demo_letters.py",
+        description=DESCRIPTION,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--word", default="LV", help="whose glyphs hold the points")
+    parser.add_argument("--points", type=int, default=1500)
+    parser.add_argument("--inducing", type=int, default=64, help="inducing points of a layer")
+    parser.add_argument("--importance", type=int, default=10, help="importance samples")
+    parser.add_argument("--steps", type=int, default=3000, help="of training")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", default="letters.png", metavar="PICTURE")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
