@@ -83,21 +83,26 @@ def points_inside(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Uniform points inside the glyphs of a word, x and y [N, 1] each of mean 0 and deviation 1.
 
-    :raises ConfigError: a word without a glyph that has an inside.
+    :raises ConfigError: a word without a glyph.
     """
     from matplotlib.font_manager import FontProperties
+    from matplotlib.path import Path
     from matplotlib.textpath import TextPath
 
-    path = TextPath((0, 0), word, size=1, prop=FontProperties(family="DejaVu Sans", weight="bold"))
-    if len(path.vertices) == 0:
+    font = FontProperties(family="DejaVu Sans", weight="bold")
+    outlines = [
+        Path(polygon) for polygon in TextPath((0, 0), word, size=1, prop=font).to_polygons()
+    ]
+    if not outlines:
         raise ConfigError(f"--word: {word!r} has nothing to draw; give letters or digits.")
-    low, high = path.vertices.min(0), path.vertices.max(0)
+    corners = np.concatenate([outline.vertices for outline in outlines])
+    low, high = corners.min(0), corners.max(0)
     found = np.empty((0, 2))
     while len(found) < num_points:
         candidates = rng.uniform(low, high, size=(4 * num_points, 2))
-        found = np.concatenate([found, candidates[path.contains_points(candidates)]])
-        if len(found) == 0:
-            raise ConfigError(f"--word: {word!r} has no inside; give letters or digits.")
+        # Inside an odd number of outlines: a hole is inside two.
+        count = sum(outline.contains_points(candidates).astype(int) for outline in outlines)
+        found = np.concatenate([found, candidates[count % 2 == 1]])
     X, Y = np.split((found - found.mean(0))[:num_points] / found.std(0), 2, axis=1)
     return X, Y
 
