@@ -90,11 +90,10 @@ def points_inside(
     from matplotlib.textpath import TextPath
 
     font = FontProperties(family="DejaVu Sans", weight="bold")
-    outlines = [
-        Path(polygon) for polygon in TextPath((0, 0), word, size=1, prop=font).to_polygons()
-    ]
-    if not outlines:
+    text = TextPath((0, 0), word, size=1, prop=font)
+    if len(text.vertices) == 0:
         raise ConfigError(f"--word: {word!r} has nothing to draw; give letters or digits.")
+    outlines = [Path(polygon) for polygon in text.to_polygons()]
     corners = np.concatenate([outline.vertices for outline in outlines])
     low, high = corners.min(0), corners.max(0)
     found = np.empty((0, 2))
