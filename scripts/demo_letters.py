@@ -89,10 +89,10 @@ def points_inside(
     from matplotlib.path import Path
     from matplotlib.textpath import TextPath
 
+    if not word.strip():
+        raise ConfigError(f"--word: {word!r} has nothing to draw; give letters or digits.")
     font = FontProperties(family="DejaVu Sans", weight="bold")
     text = TextPath((0, 0), word, size=1, prop=font)
-    if len(text.vertices) == 0:
-        raise ConfigError(f"--word: {word!r} has nothing to draw; give letters or digits.")
     outlines = [Path(polygon) for polygon in text.to_polygons()]
     corners = np.concatenate([outline.vertices for outline in outlines])
     low, high = corners.min(0), corners.max(0)
