@@ -284,6 +284,37 @@ def conditional(
     return Conditional(*forward(prior.matrix, features, cross))
 
 
+def quadratic_forms(points: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
+    """a_k^T S_l a_j [N, L, K, K] for points a [N, K, M] and symmetric S [L, M, M].
+
+    With B = S_l a_j from the forward pass and incoming gradients d_kj: da_j = sum_k (d_kj + d_jk) B_k,
+    and dS_l = sum_n a_j (sum_k d_kj a_k)^T, so that one large matrix product goes backward for one
+    that went forward, where automatic differentiation would take two.
+    """
+
+    @tf.custom_gradient
+    def forward(
+        points: tf.Tensor, matrices: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        (N, K, M), L = tf.unstack(tf.shape(points)), tf.shape(matrices)[0]
+        flat = tf.reshape(points, [N * K, M])
+        columns = tf.reshape(tf.transpose(matrices, [1, 0, 2]), [M, L * M])
+        products = tf.reshape(flat @ columns, [N, K * L, M])
+        value = tf.reshape(tf.matmul(points, products, transpose_b=True), [N, K, K, L])
+
+        def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            weights = tf.reshape(tf.transpose(d_value, [0, 2, 3, 1]), [N, K, K * L])
+            transposed = tf.reshape(tf.transpose(d_value, [0, 3, 2, 1]), [N, K, K * L])
+            d_points = (weights + transposed) @ products
+            weighted = tf.reshape(tf.matmul(weights, points, transpose_a=True), [N * K, L * M])
+            d_columns = tf.reshape(tf.matmul(flat, weighted, transpose_a=True), [M, L, M])
+            return d_points, tf.transpose(d_columns, [1, 0, 2])
+
+        return tf.transpose(value, [0, 3, 1, 2]), grad
+
+    return forward(points, matrices)
+
+
 def matmul(
     a: tf.Tensor, b: tf.Tensor, gradient_dtype: tf.DType | None, *, transpose_a: bool = False
 ) -> tf.Tensor:

@@ -7,6 +7,8 @@ import abc
 import gpflow
 import numpy as np
 import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
+from gpflow.models.util import inducingpoint_wrapper
 
 from ..gram import FeatureBlocks, GramBlocks
 from ..linalg import PositiveDefinite, cholesky, conditional, positive_definite, stack_columns
@@ -135,3 +137,19 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise `ValueError` unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name}: got {value!r}, choose one of {', '.join(allowed)}")
+
+
+def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) -> InducingVariables:
+    """GPflow inducing points of an array Z [M, D], or as given.
+
+    :raises ValueError: for another shape, no points, or NaN or infinite values.
+    """
+    given = isinstance(inducing_variable, InducingVariables)
+    Z = np.asarray(inducing_variable.Z if given else inducing_variable)
+    if Z.ndim != 2 or Z.size == 0:
+        raise ValueError(
+            f"inducing_variable: got shape {Z.shape}, needs [M, D] with M and D at least 1"
+        )
+    if Z.dtype.kind not in "biuf" or not np.all(np.isfinite(Z)):
+        raise ValueError("inducing_variable: got values that are not finite numbers")
+    return inducing_variable if given else inducingpoint_wrapper(Z)

@@ -69,6 +69,10 @@ class Encoder(gpflow.Module):
 
     def __call__(self, XY: tf.Tensor) -> MeanAndVariance:
         """Mean and variance [N, d] for x and y side by side [N, D + P]."""
+        if XY.shape[-1] != self.input_dim:
+            raise ValueError(
+                f"Encoder: got {XY.shape[-1]} columns of x and y together, needs {self.input_dim}"
+            )
         hidden = XY
         *layers, (last_weight, last_offset) = zip(self.weights, self.offsets, strict=True)
         for weight, offset in layers:
@@ -103,6 +107,10 @@ class LatentVariableLayer(gpflow.Module):
                 "LatentVariableLayer: needs an encoder, or num_points for free parameters of each data "
                 f"point, and not both; got encoder={encoder!r}, num_points={num_points!r}"
             )
+        if encoder is not None and not callable(encoder):
+            raise ValueError(
+                f"encoder: got {encoder!r}, needs a callable from [N, D + P] to mean and variance [N, d]"
+            )
         self.latent_dim = latent_dim
         self.encoder = encoder
         self.num_points = num_points
@@ -126,8 +134,20 @@ class LatentVariableLayer(gpflow.Module):
         :raises ValueError: for free parameters and points that have none.
         """
         if self.encoder is not None:
-            return self.encoder(tf.concat([observed.X, observed.Y], -1))
+            mean, variance = self.encoder(tf.concat([observed.X, observed.Y], -1))
+            for moment in (mean, variance):
+                if not moment.shape.is_compatible_with([None, self.latent_dim]):
+                    raise ValueError(
+                        f"encoder: got a mean or variance of shape {moment.shape}, needs "
+                        f"[N, {self.latent_dim}]"
+                    )
+            return mean, variance
         if observed.rows is not None:
+            num_rows, num_points = observed.rows.shape[0], observed.X.shape[0]
+            if None not in (num_rows, num_points) and num_rows != num_points:
+                raise ValueError(
+                    f"rows: got {num_rows} of them for {num_points} data points, needs one for each"
+                )
             return tf.gather(self.mean, observed.rows), tf.gather(self.variance, observed.rows)
         num_points = observed.X.shape[0]
         if num_points is not None and num_points != self.num_points:

@@ -13,12 +13,29 @@ from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
-from gpflow.models.util import inducingpoint_wrapper
 from gpflow.utilities import triangular
 
-from ..linalg import cholesky, transpose
+from ..linalg import cholesky, quadratic_forms, transpose
 from ..random import Seed, as_seed, normal
-from .base import MIN_VARIANCE, check_positive, check_positive_integer
+from .base import (
+    MIN_VARIANCE,
+    check_inducing_variable,
+    check_positive,
+    check_positive_integer,
+)
+
+
+class WhitenedPosterior(NamedTuple):
+    """q(L^{-1} u) of the L GPs' inducing values u, with the factor L of the inducing covariance.
+
+    :param tril: L [M, M].
+    :param mean: [M, L].
+    :param excess: covariance minus the prior's, the identity: [L, M, M].
+    """
+
+    tril: tf.Tensor
+    mean: tf.Tensor
+    excess: tf.Tensor
 
 
 class SparseGP(gpflow.Module):
@@ -37,9 +54,9 @@ class SparseGP(gpflow.Module):
     :param projection: W [P, L], fixed; default the identity.
     :param whiten: q is of L^{-1} u with L the factor of the inducing covariance, rather than of u.
     :param q_sqrt_scale: starting value of `q_sqrt`, as a multiple of the identity.
-    :param jitter: added to the inducing covariance and to that of samples of one point; a model sets it.
 
-    Variational parameters: `q_mu` [M, L] and lower-triangular `q_sqrt` [L, M, M], as in GPflow.
+    Variational parameters: `q_mu` [M, L] and lower-triangular `q_sqrt` [L, M, M], as in GPflow. `jitter`
+    is added to the inducing covariance and to that of the samples of one point; a model sets it.
     """
 
     def __init__(
@@ -52,7 +69,6 @@ class SparseGP(gpflow.Module):
         projection: np.ndarray | None = None,
         whiten: bool = True,
         q_sqrt_scale: float = 1.0,
-        jitter: tf.Variable | float | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -68,12 +84,12 @@ class SparseGP(gpflow.Module):
                     "a latent GP"
                 )
         self.kernel = kernel
-        self.inducing_variable = inducingpoint_wrapper(inducing_variable)
+        self.inducing_variable = check_inducing_variable(inducing_variable)
         self.num_latent_gps = num_latent_gps
         self.mean_function = mean_function
         self.projection = projection
         self.whiten = whiten
-        self.jitter: tf.Variable | float = gpflow.default_jitter() if jitter is None else jitter
+        self.jitter: tf.Variable | float = gpflow.default_jitter()
         eye = np.tile(np.eye(self.num_inducing), [num_latent_gps, 1, 1])
         self.q_mu = Parameter(np.zeros([self.num_inducing, num_latent_gps]))
         self.q_sqrt = Parameter(q_sqrt_scale * eye, transform=triangular())
@@ -92,14 +108,36 @@ class SparseGP(gpflow.Module):
         """P."""
         return self.num_latent_gps if self.projection is None else self.projection.shape[0]
 
-    def marginals(self, features: tf.Tensor) -> MeanAndVariance:
-        """Mean and variance of f at each of features [..., D]: [..., P] each."""
+    def posterior(self) -> WhitenedPosterior:
+        """q of L^{-1} u, whatever `whiten` says, to be shared by the calls of one pass."""
+        tril = cholesky(self._inducing_covariance())
+        mean, root = tf.convert_to_tensor(self.q_mu), tf.convert_to_tensor(self.q_sqrt)
+        if not self.whiten:
+            mean = tf.linalg.triangular_solve(tril, mean)
+            root = tf.linalg.triangular_solve(tf.broadcast_to(tril, tf.shape(root)), root)
+        eye = tf.eye(self.num_inducing, dtype=root.dtype)
+        return WhitenedPosterior(tril, mean, tf.matmul(root, root, transpose_b=True) - eye)
+
+    def marginals(
+        self, features: tf.Tensor, posterior: WhitenedPosterior | None = None
+    ) -> MeanAndVariance:
+        """Mean and variance of f at each of features [..., D]: [..., P] each.
+
+        :param posterior: of `posterior()`, where it is there already.
+        """
         flat = _flatten(features)
-        mean, variance = self._latent_marginals(flat)
+        mean, variance = self._latent_marginals(flat, posterior or self.posterior())
         mean = self._outputs(mean, flat)
         if self.projection is not None:
             variance = tf.matmul(variance, np.square(self.projection), transpose_b=True)
         return _unflatten(mean, features), _unflatten(variance, features)
+
+    def sample_noise(
+        self, num_points: int | tf.Tensor, num_samples: int | tf.Tensor, seed: Seed
+    ) -> tf.Tensor:
+        """Standard normals of one pass over K samples of each of N points [N, L, K]."""
+        shape = [num_points, self.num_latent_gps, num_samples]
+        return normal(shape, as_seed(seed), gpflow.default_float())
 
     def propagate(
         self, features: tf.Tensor, *, seed: Seed, joint: bool = True, own_gradient: bool = False
@@ -110,15 +148,30 @@ class SparseGP(gpflow.Module):
         :param own_gradient: of a joint draw, the gradient of f at a sample reaches the features of that
             sample only, though the other samples' features shape its value too.
         """
-        if not joint or features.shape[1] == 1:
-            flat = _flatten(features)
-            mean, variance = self._latent_marginals(flat)
-            noise = normal(tf.unstack(tf.shape(mean)), as_seed(seed), mean.dtype)
-            return _unflatten(self._outputs(mean + tf.sqrt(variance) * noise, flat), features)
-        mean, tril = self._joint_latent(features, own_gradient)
-        noise = normal(tf.unstack(tf.shape(tril)[:-1]), as_seed(seed), tril.dtype)
-        draw = mean + transpose(tf.linalg.matvec(tril, noise))
-        return _unflatten(self._outputs(_flatten(draw), _flatten(features)), features)
+        num_points, num_samples, _ = tf.unstack(tf.shape(features))
+        noise = self.sample_noise(num_points, num_samples, seed)
+        return self.propagate_noise(
+            features, noise, self.posterior(), joint=joint, own_gradient=own_gradient
+        )
+
+    def propagate_noise(
+        self,
+        features: tf.Tensor,
+        noise: tf.Tensor,
+        posterior: WhitenedPosterior,
+        *,
+        joint: bool = True,
+        own_gradient: bool = False,
+    ) -> tf.Tensor:
+        """`propagate` with the random numbers of `sample_noise` and `posterior()` given."""
+        flat = _flatten(features)
+        if joint and features.shape[1] != 1:
+            mean, tril = self._joint_latent(features, posterior, own_gradient)
+            draw = _flatten(mean + transpose(tf.linalg.matvec(tril, noise)))
+        else:
+            mean, variance = self._latent_marginals(flat, posterior)
+            draw = mean + tf.sqrt(variance) * _flatten(transpose(noise))
+        return _unflatten(self._outputs(draw, flat), features)
 
     def prior_kl(self) -> tf.Tensor:
         """KL(q(u) || p(u)) summed over the L GPs []."""
@@ -139,50 +192,37 @@ class SparseGP(gpflow.Module):
     def _with_jitter(self, covariance: tf.Tensor) -> tf.Tensor:
         return covariance + self.jitter * tf.eye(tf.shape(covariance)[-1], dtype=covariance.dtype)
 
-    def _solve(self, flat: tf.Tensor) -> _Solved:
-        """What the conditional at points [R, D] needs."""
-        tril = cholesky(self._inducing_covariance())
+    def _explain(self, flat: tf.Tensor, posterior: WhitenedPosterior) -> tf.Tensor:
+        """A^T = k(x, Z) L^{-T} [R, M] at points [R, D]: f's mean is its product with the whitened mean."""
         cross = covariances.Kuf(self.inducing_variable, self.kernel, flat)
-        prior = tf.linalg.triangular_solve(tril, cross)
-        if self.whiten:
-            return _Solved(prior, prior)
-        return _Solved(prior, tf.linalg.triangular_solve(tril, prior, adjoint=True))
+        return transpose(tf.linalg.triangular_solve(posterior.tril, cross))
 
-    def _spread(self, solved: _Solved) -> tf.Tensor:
-        """q_sqrt^T A [L, M, R] for the L GPs, as one matrix product."""
-        rows = tf.reshape(transpose(tf.convert_to_tensor(self.q_sqrt)), [-1, self.num_inducing])
-        shape = [self.num_latent_gps, self.num_inducing, -1]
-        return tf.reshape(rows @ solved.posterior, shape)
-
-    def _latent_marginals(self, flat: tf.Tensor) -> MeanAndVariance:
+    def _latent_marginals(self, flat: tf.Tensor, posterior: WhitenedPosterior) -> MeanAndVariance:
         """Mean and variance of the L GPs at points [R, D]: [R, L] each."""
-        solved = self._solve(flat)
-        mean = tf.matmul(solved.posterior, self.q_mu, transpose_a=True)
-        residual = self.kernel(flat, full_cov=False) - tf.reduce_sum(tf.square(solved.prior), 0)
-        variance = transpose(residual + tf.reduce_sum(tf.square(self._spread(solved)), 1))
-        return mean, tf.maximum(variance, MIN_VARIANCE[variance.dtype])
+        explained = self._explain(flat, posterior)
+        variance = self.kernel(flat, full_cov=False)[:, None]
+        variance += quadratic_forms(explained[:, None], posterior.excess)[..., 0, 0]
+        return explained @ posterior.mean, tf.maximum(variance, MIN_VARIANCE[variance.dtype])
 
-    def _joint_latent(self, features: tf.Tensor, own_gradient: bool) -> MeanAndVariance:
+    def _joint_latent(
+        self, features: tf.Tensor, posterior: WhitenedPosterior, own_gradient: bool
+    ) -> MeanAndVariance:
         """Means [N, K, L] of the L GPs at K samples of N points, and covariance factors [N, L, K, K]."""
-        solved = self._solve(_flatten(features))
-        mean = _unflatten(tf.matmul(solved.posterior, self.q_mu, transpose_a=True), features)
-        shape = tf.concat([[-1], tf.shape(features)[:2]], 0)
-        prior = tf.transpose(tf.reshape(solved.prior, shape), [1, 2, 0])
-        shape = tf.concat([[self.num_latent_gps], shape], 0)
-        spread = tf.transpose(tf.reshape(self._spread(solved), shape), [2, 0, 3, 1])
-        covariance = self.kernel(features) - tf.matmul(prior, prior, transpose_b=True)
-        covariance = covariance[:, None] + tf.matmul(spread, spread, transpose_b=True)
+        flat = self._explain(_flatten(features), posterior)
+        explained = _unflatten(flat, features)
+        covariance = self.kernel(features)[:, None]
+        covariance += quadratic_forms(explained, posterior.excess)
         tril = cholesky(self._with_jitter(covariance))
+        mean = _unflatten(flat @ posterior.mean, features)
         if not own_gradient:
             return mean, tril
-        others, others_prior, others_spread = (
-            tf.stop_gradient(value) for value in (features, prior, spread)
-        )
         # GPflow's kernels take batches of one set of points, not of two.
         num_draws = features.shape[1]
-        cross = self.kernel(tf.concat([features, others], 1))[:, :num_draws, num_draws:]
-        cross -= tf.matmul(prior, others_prior, transpose_b=True)
-        cross = cross[:, None] + tf.matmul(spread, others_spread, transpose_b=True)
+        others = tf.stop_gradient(features)
+        cross = self.kernel(tf.concat([features, others], 1))[:, None, :num_draws, num_draws:]
+        constant = tf.stop_gradient(explained)
+        products = tf.einsum("nkm,lmi->nlik", constant, posterior.excess)
+        cross += tf.matmul(explained[:, None], products)
         return mean, _tril_of_own_rows(tril, cross, tf.linalg.diag_part(covariance) + self.jitter)
 
     def _outputs(self, latent: tf.Tensor, flat: tf.Tensor) -> tf.Tensor:
@@ -190,17 +230,6 @@ class SparseGP(gpflow.Module):
         if self.projection is not None:
             latent = tf.matmul(latent, self.projection, transpose_b=True)
         return latent if self.mean_function is None else latent + self.mean_function(flat)
-
-
-class _Solved(NamedTuple):
-    """Solves against the inducing covariance L L^T for points x.
-
-    :param prior: A = L^{-1} k(Z, x) [M, R]: what the inducing values explain is A^T A.
-    :param posterior: A if q is whitened, else L^{-T} A [M, R]: f's mean is its product with q_mu.
-    """
-
-    prior: tf.Tensor
-    posterior: tf.Tensor
 
 
 def _tril_of_own_rows(tril: tf.Tensor, cross: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 import gpflow
 import numpy as np
 import tensorflow as tf
-from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
-from gpflow.models.util import inducingpoint_wrapper
 
 from ..layers.base import check_positive_integer
 
@@ -47,22 +45,6 @@ def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
         check_positive_integer("widths", width)
 
 
-def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) -> InducingVariables:
-    """GPflow inducing points of an array Z [M, D], or as given.
-
-    :raises ValueError: for another shape, no points, or NaN or infinite values.
-    """
-    given = isinstance(inducing_variable, InducingVariables)
-    Z = np.asarray(inducing_variable.Z if given else inducing_variable)
-    if Z.ndim != 2 or Z.size == 0:
-        raise ValueError(
-            f"inducing_variable: got shape {Z.shape}, needs [M, D] with M and D at least 1"
-        )
-    if Z.dtype.kind not in "biuf" or not np.all(np.isfinite(Z)):
-        raise ValueError("inducing_variable: got values that are not finite numbers")
-    return inducing_variable if given else inducingpoint_wrapper(Z)
-
-
 def check_arrays(
     X: np.ndarray, Y: np.ndarray, *, convert: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -75,8 +57,7 @@ def check_arrays(
     for name, array in (("X", X), ("Y", Y)):
         if array.dtype.kind not in "biuf":
             raise ValueError(f"data: {name} is of type {array.dtype}, needs numbers")
-    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
-        raise ValueError(f"data: got X {X.shape} and Y {Y.shape}, needs X [N, D] and Y [N, P]")
+    check_shapes(X, Y)
     if len(X) < 2:
         raise ValueError(f"data: got {len(X)} rows, needs at least 2")
     if X.shape[1] < 1 or Y.shape[1] < 1:
@@ -95,6 +76,13 @@ def check_arrays(
         return X, Y
     dtype = gpflow.default_float()
     return X.astype(dtype), Y.astype(dtype)
+
+
+def check_shapes(X: np.ndarray, Y: np.ndarray) -> None:
+    """Raise `ValueError` unless they are X [N, D] and Y [N, P]."""
+    shapes = np.shape(X), np.shape(Y)
+    if len(shapes[0]) != 2 or len(shapes[1]) != 2 or shapes[0][0] != shapes[1][0]:
+        raise ValueError(f"data: got X {shapes[0]} and Y {shapes[1]}, needs X [N, D] and Y [N, P]")
 
 
 def row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:

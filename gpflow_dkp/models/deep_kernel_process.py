@@ -15,10 +15,15 @@ from gpflow.likelihoods import Likelihood
 from .. import gram
 from ..gram import GramBlocks
 from ..layers import GlobalInducingGP, Layer, Marginals
-from ..layers.base import MIN_VARIANCE, check_choice, check_positive_integer
+from ..layers.base import (
+    MIN_VARIANCE,
+    check_choice,
+    check_inducing_variable,
+    check_positive_integer,
+)
 from ..random import Seed, as_seed, split
-from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
-from .checks import check_inducing_variable, check_kernels
+from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite, chain_sizes
+from .checks import check_kernels
 
 
 class Precision(NamedTuple):
@@ -208,7 +213,7 @@ class DeepKernelProcess(MonteCarloModel):
             for layer, layer_seed in zip(self.hidden_layers, seeds, strict=True)
         ]
         sample, log_ratio = self.hidden_layers[0].propagate_noise(covariance, noise[0])
-        sizes = _chain_sizes(num_samples)
+        sizes = chain_sizes(num_samples)
         samples, log_ratios = sample.split(sizes), tf.split(log_ratio, sizes)
         chain_noise = [
             list(zip(*(tf.split(part, sizes) for part in layer_noise), strict=True))
@@ -269,12 +274,3 @@ class DeepKernelProcess(MonteCarloModel):
         if not all(all_finite(part) for part in self.output_layer.marginals(covariance)):
             return "the output layer gives values that are not finite"
         return EVERY_LAYER_FINITE
-
-
-def _chain_sizes(num_samples: int) -> list[int]:
-    """Samples a chain: one chain for each inter-op thread, where intra-op parallelism is off."""
-    threads = tf.config.threading
-    parallel = threads.get_intra_op_parallelism_threads() == 1
-    chains = threads.get_inter_op_parallelism_threads() if parallel else 1
-    chains = max(1, min(chains, num_samples))
-    return [num_samples // chains + (i < num_samples % chains) for i in range(chains)]

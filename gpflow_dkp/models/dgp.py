@@ -11,7 +11,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..layers import GlobalInducingGP
-from .checks import check_inducing_variable, check_widths
+from ..layers.base import check_inducing_variable
+from .checks import check_widths
 from .from_data import DeepModel
 
 

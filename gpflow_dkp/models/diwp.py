@@ -12,8 +12,9 @@ from gpflow.likelihoods import Likelihood
 
 from ..gram import FeatureBlocks, GramBlocks
 from ..layers import InputInverseWishart, InverseWishartLayer
+from ..layers.base import check_inducing_variable
 from ..linalg import transpose
-from .checks import check_inducing_variable, check_kernels
+from .checks import check_kernels
 from .from_data import DeepModel
 
 

@@ -16,10 +16,11 @@ from typing_extensions import Self
 from ..layers import LatentVariableLayer, Observed, SparseGP
 from ..layers.base import check_choice, check_positive_integer
 from ..layers.latent_variable import expected_log_ratio, sampled_log_ratio
+from ..layers.sparse_gp import WhitenedPosterior
 from ..random import Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
-from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
-from .checks import check_labels
+from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite, chain_sizes
+from .checks import check_labels, check_shapes
 
 INFERENCES = ("vi", "iwvi", "iwvi-independent")
 
@@ -115,11 +116,13 @@ class LatentVariableDGP(MonteCarloModel):
         :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
         :param num_inducing: M of each GP layer.
         :param latent_dim: d of each latent-variable layer.
+        :param num_inner_gps: at most; no more than X has columns.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
         """
         X, Y = data
+        check_shapes(X, Y)
         likelihood = likelihood or gpflow.likelihoods.Gaussian(0.01)
         check_labels(likelihood, Y)
         layers = build_layers(
@@ -246,38 +249,68 @@ class LatentVariableDGP(MonteCarloModel):
     ) -> tf.Tensor:
         """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K]."""
         X, Y = data
-        features = self._features(X, num_samples, latents, seed, own_gradient)
-        num_draws = features.shape[1]
-        moments = self.output_layer.marginals(features)
+        moments = self._moments(X, num_samples, latents, seed, own_gradient)
+        num_draws = moments[0].shape[1]
         shape = [num_samples, -1, num_draws]
         by_draw = tuple(_draws_first(moment, shape) for moment in moments)
-        expected = self._of_likelihood("variational_expectations", X, by_draw, seed, Y)
+        for_likelihood = fold_in(seed, len(self.layers))
+        expected = self._of_likelihood("variational_expectations", X, by_draw, for_likelihood, Y)
         expected = tf.reshape(expected, [num_samples, num_draws, -1])
         return tf.reshape(tf.transpose(expected, [0, 2, 1]), [-1, num_draws])
 
-    def _features(
+    def _moments(
         self,
         X: tf.Tensor,
         num_samples: int,
         latents: Sequence[tf.Tensor],
         seed: tf.Tensor,
         own_gradient: bool = False,
-    ) -> tf.Tensor:
-        """The last layer's inputs [S N, K, D'], K = 1 before the first latent-variable layer."""
-        features = tf.tile(X, [num_samples, 1])[:, None]
-        joint = self.inference != "iwvi-independent"
-        remaining = iter(latents)
+    ) -> MeanAndVariance:
+        """Mean and variance of the last layer [S N, K, P], K = 1 without latent variables.
+
+        The rows go through the layers in independent chains, one for each of TensorFlow's inter-op
+        threads; what the chains share is computed once.
+        """
+        points = tf.tile(X, [num_samples, 1])[:, None]
+        posteriors = [layer.posterior() for layer in self._gp_layers]
+        random: list[tf.Tensor] = []
+        remaining, num_draws = iter(latents), 1
         for number, layer in enumerate(self.layers[:-1]):
             if isinstance(layer, LatentVariableLayer):
-                features = layer.propagate(features, next(remaining))
+                random.append(next(remaining))
+                num_draws = random[-1].shape[1]
             else:
-                features = layer.propagate(
+                noise = layer.sample_noise(tf.shape(points)[0], num_draws, fold_in(seed, number))
+                random.append(noise)
+        sizes = [-1] if points.shape[0] is None else chain_sizes(points.shape[0])
+        chains = zip(*(tf.split(part, sizes) for part in (points, *random)), strict=True)
+        moments = [
+            self._chain(features, drawn, posteriors, own_gradient) for features, *drawn in chains
+        ]
+        return tuple(tf.concat(parts, 0) for parts in zip(*moments, strict=True))
+
+    def _chain(
+        self,
+        features: tf.Tensor,
+        random: Sequence[tf.Tensor],
+        posteriors: Sequence[WhitenedPosterior],
+        own_gradient: bool,
+    ) -> MeanAndVariance:
+        """From some rows [R, 1, D] and each inner layer's random numbers to the last layer's moments."""
+        *inner, last = posteriors
+        remaining = iter(inner)
+        for layer, drawn in zip(self.layers[:-1], random, strict=True):
+            if isinstance(layer, LatentVariableLayer):
+                features = layer.propagate(features, drawn)
+            else:
+                features = layer.propagate_noise(
                     features,
-                    seed=fold_in(seed, number),
-                    joint=joint,
+                    drawn,
+                    next(remaining),
+                    joint=self.inference != "iwvi-independent",
                     own_gradient=own_gradient,
                 )
-        return features
+        return self.output_layer.marginals(features, last)
 
     # Prediction
 
@@ -292,8 +325,7 @@ class LatentVariableDGP(MonteCarloModel):
             normal([rows, 1, layer.latent_dim], fold_in(for_latents, i), X.dtype)
             for i, layer in enumerate(self._latent_layers)
         ]
-        features = self._features(X, num_samples, latents, for_layers)
-        moments = self.output_layer.marginals(features)
+        moments = self._moments(X, num_samples, latents, for_layers)
         return tuple(tf.reshape(moment, [num_samples, -1, moment.shape[-1]]) for moment in moments)
 
     def sample_prior(

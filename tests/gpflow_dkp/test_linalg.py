@@ -133,6 +133,29 @@ def test_value_and_gradient_are_those_of_the_formula(name: str, batch: tuple[int
         np.testing.assert_allclose(gradient, plain_gradient, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("num_points", "num_draws", "num_forms"), [(5, 1, 2), (4, 3, 2), (2, 2, 1)]
+)
+def test_quadratic_forms_are_those_of_einsum(
+    num_points: int, num_draws: int, num_forms: int
+) -> None:
+    """Also for upstream gradients that are not symmetric in the two points of a form."""
+    points = dense(num_points, num_draws, M)
+    root = dense(num_forms, M, M, seed=5)
+
+    def of_root(forms: Callable) -> Callable:
+        return lambda points, root: forms(points, root + tf.linalg.matrix_transpose(root))
+
+    def plain(points: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
+        return tf.einsum("nkm,lmi,nji->nlkj", points, matrices, points)
+
+    values, gradients = value_and_gradients(of_root(linalg.quadratic_forms), [points, root])
+    plain_values, plain_gradients = value_and_gradients(of_root(plain), [points, root])
+    np.testing.assert_allclose(values[0], plain_values[0], rtol=0, atol=1e-12)
+    for gradient, plain_gradient in zip(gradients, plain_gradients, strict=True):
+        np.testing.assert_allclose(gradient, plain_gradient, rtol=0, atol=1e-11)
+
+
 @cases
 def test_gradient_is_that_of_finite_differences(name: str, batch: tuple[int, ...]) -> None:
     fast, _, arguments_of = OPERATIONS[name]
