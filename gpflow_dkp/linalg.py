@@ -284,6 +284,14 @@ def conditional(
     return Conditional(*forward(prior.matrix, features, cross))
 
 
+@tf.custom_gradient
+def outer_product(
+    root: tf.Tensor,
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """R R^T [..., M, M] of R [..., M, D]; dR = (d + d^T) R, in one product instead of two."""
+    return tf.matmul(root, root, transpose_b=True), lambda d: (d + transpose(d)) @ root
+
+
 def quadratic_forms(points: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
     """a_k^T S_l a_j [N, L, K, K] for points a [N, K, M] and symmetric S [L, M, M].
 

@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.utilities import triangular
 
-from ..linalg import cholesky, quadratic_forms, transpose
+from ..linalg import cholesky, outer_product, quadratic_forms, transpose
 from ..random import Seed, as_seed, normal
 from .base import (
     MIN_VARIANCE,
@@ -116,7 +116,7 @@ class SparseGP(gpflow.Module):
             mean = tf.linalg.triangular_solve(tril, mean)
             root = tf.linalg.triangular_solve(tf.broadcast_to(tril, tf.shape(root)), root)
         eye = tf.eye(self.num_inducing, dtype=root.dtype)
-        return WhitenedPosterior(tril, mean, tf.matmul(root, root, transpose_b=True) - eye)
+        return WhitenedPosterior(tril, mean, outer_product(root) - eye)
 
     def marginals(
         self, features: tf.Tensor, posterior: WhitenedPosterior | None = None

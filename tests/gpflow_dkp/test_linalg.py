@@ -133,6 +133,17 @@ def test_value_and_gradient_are_those_of_the_formula(name: str, batch: tuple[int
         np.testing.assert_allclose(gradient, plain_gradient, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("shape", [(M, D), (S, M, D)])
+def test_outer_product_is_that_of_matmul(shape: tuple[int, ...]) -> None:
+    root = dense(*shape)
+    values, gradients = value_and_gradients(linalg.outer_product, [root])
+    plain_values, plain_gradients = value_and_gradients(
+        lambda root: tf.matmul(root, root, transpose_b=True), [root]
+    )
+    np.testing.assert_allclose(values[0], plain_values[0], rtol=1e-14)
+    np.testing.assert_allclose(gradients[0], plain_gradients[0], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("num_points", "num_draws", "num_forms"), [(5, 1, 2), (4, 3, 2), (2, 2, 1)]
 )
