@@ -51,6 +51,11 @@ class GramBlocks:
         return self._blocks[2]
 
     @property
+    def blocks(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`ii`, `it` and `tt`."""
+        return self.ii, self.it, self.tt
+
+    @property
     def ii_diag(self) -> tf.Tensor:
         """Diagonal of `ii` [..., M]."""
         return tf.linalg.diag_part(self.ii)

@@ -145,6 +145,33 @@ class GlobalInducingGP(Layer):
             -self._kl(noisy, noise_tril),
         )
 
+    def sites(
+        self,
+        covariance: GramBlocks,
+        mean: tf.Tensor,
+        d_mean: tf.Tensor,
+        d_variance: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Gradients at the data points in terms of the natural parameters Lambda v and Lambda.
+
+        With a_n = K_ii^{-1} k_n a data point's mean and variance are a_n^T m and a_n^T S a_n plus what
+        does not depend on q. The gradients in the expectations m_p and sum_p (S + m_p m_p^T), which
+        belong to Lambda v_p and -Lambda / 2, are sums over the data points of (d_mean_p - 2 d mean_p) a_n
+        and d a_n a_n^T with d the mean of d_variance over the outputs.
+
+        :param covariance: K of S samples.
+        :param mean: of the data points [S, N, P].
+        :param d_mean: gradient of the objective in it [S, N, P].
+        :param d_variance: in the variances [S, N, P].
+        :returns: [M, P] and [M, M], summed over the samples.
+        """
+        dtype = covariance.ii.dtype
+        solved = positive_definite(covariance.ii).inverse @ tf.cast(covariance.it, dtype)
+        d = tf.reduce_mean(d_variance, -1, keepdims=True)
+        linear = solved @ (d_mean - 2.0 * d * mean)
+        curvature = tf.matmul(-2.0 * solved * d[..., 0][:, None], solved, transpose_b=True)
+        return tf.reduce_sum(linear, 0), tf.reduce_sum(curvature, 0)
+
     def prior_sample(
         self, covariance: GramBlocks, *, seed: Seed, num_samples: int | None = None
     ) -> FeatureBlocks:

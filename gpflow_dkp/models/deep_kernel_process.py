@@ -21,7 +21,7 @@ from ..layers.base import (
     check_inducing_variable,
     check_positive_integer,
 )
-from ..random import Seed, as_seed, split
+from ..random import Seed, as_seed, fold_in, split
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite, chain_sizes
 from .checks import check_kernels
 
@@ -197,15 +197,29 @@ class DeepKernelProcess(MonteCarloModel):
     ) -> Marginals:
         """The output layer's marginals given S samples of the hidden layers, S = 1 if there are none.
 
-        The samples go through the layers after the first in independent chains, one for each of
-        TensorFlow's inter-op threads.
-
         :param first: offset of X in a larger set, whose other parts see the same inducing samples.
         :returns: mean [S, N, P], variance [S, N], log_ratio [S].
         """
+        parts = []
+        for covariance, log_ratio in self._output_covariances(X, num_samples, seed, first):
+            marginals = self.output_layer.marginals(covariance)
+            if not self.hidden_layers:
+                return Marginals(*(value[None] for value in marginals))
+            parts.append(marginals._replace(log_ratio=marginals.log_ratio + log_ratio))
+        return Marginals(*(tf.concat(values, 0) for values in zip(*parts, strict=True)))
+
+    def _output_covariances(
+        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
+    ) -> list[tuple[GramBlocks, tf.Tensor]]:
+        """The output layer's K given samples of the hidden layers, with the latter's log P - log Q.
+
+        The samples go through the layers after the first in independent chains, one for each of
+        TensorFlow's inter-op threads; an entry a chain. One K without sample dimension if there are no
+        hidden layers.
+        """
         covariance = self._input_covariance(self.inducing_variable, X)
         if not self.hidden_layers:
-            return Marginals(*(value[None] for value in self.output_layer.marginals(covariance)))
+            return [(covariance, tf.zeros([], covariance.ii.dtype))]
         num_data = tf.shape(X)[0]
         seeds = split(seed, len(self.hidden_layers))
         noise = [
@@ -219,21 +233,51 @@ class DeepKernelProcess(MonteCarloModel):
             list(zip(*(tf.split(part, sizes) for part in layer_noise), strict=True))
             for layer_noise in noise[1:]
         ]
-        chains = [
+        return [
             self._chain(sample, log_ratio, [layer_noise[i] for layer_noise in chain_noise])
             for i, (sample, log_ratio) in enumerate(zip(samples, log_ratios, strict=True))
         ]
-        return Marginals(*(tf.concat(parts, 0) for parts in zip(*chains, strict=True)))
 
-    def _chain(self, sample: GramBlocks, log_ratio: tf.Tensor, noise: list[Any]) -> Marginals:
-        """From a sample of the first hidden layer to the output layer's marginals."""
+    def _chain(
+        self, sample: GramBlocks, log_ratio: tf.Tensor, noise: list[Any]
+    ) -> tuple[GramBlocks, tf.Tensor]:
+        """From a sample of the first hidden layer to the output layer's K."""
         for layer, kernel, layer_noise in zip(
             self.hidden_layers[1:], self._gram_kernels[:-1], noise, strict=True
         ):
             sample, ratio = layer.propagate_noise(self._covariance(kernel, sample), layer_noise)
             log_ratio += ratio
-        marginals = self.output_layer.marginals(self._covariance(self.kernels[-1], sample))
-        return marginals._replace(log_ratio=marginals.log_ratio + log_ratio)
+        return self._covariance(self.kernels[-1], sample), log_ratio
+
+    def output_sites(
+        self, data: RegressionData, *, seed: Seed = None, rows: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The data's part of the natural gradient in the output layer's posterior.
+
+        Given the hidden layers, the posterior of the inducing values is proportional to their prior
+        times a Gaussian of natural parameters (Lambda v, -Lambda / 2). What is returned takes the place
+        of Lambda v [M, P] and Lambda [M, M] after a whole step: the gradients of the expected
+        log-likelihood of the rows given in the expectations of the inducing values, averaged over the
+        samples of the hidden layers.
+        """
+        X, Y = self._check_data(data)
+        seed = as_seed(seed)
+        sites = []
+        for i, (covariance, _) in enumerate(self._output_covariances(X, self.num_samples, seed)):
+            marginals = self.output_layer.marginals(covariance)
+            if not self.hidden_layers:
+                marginals = Marginals(*(value[None] for value in marginals))
+                covariance = GramBlocks(*(block[None] for block in covariance.blocks))
+            mean, variance = self._moments(marginals)
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([mean, variance])
+                expected = self._of_likelihood(
+                    "variational_expectations", X, (mean, variance), fold_in(seed, i), Y
+                )
+            d_mean, d_variance = tape.gradient(expected, [mean, variance])
+            sites.append(self.output_layer.sites(covariance, mean, d_mean, d_variance))
+        num_samples = self.num_samples if self.hidden_layers else 1
+        return tuple(tf.add_n(parts) / num_samples for parts in zip(*sites, strict=True))
 
     def _output_moments(
         self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0

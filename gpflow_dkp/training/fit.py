@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from .checkpoint import Checkpoints
 from .data import Minibatch, TrainingData
 from .diagnosis import describe_failure
 from .history import History
-from .natural_gradient import NaturalGradient
+from .natural_gradient import natural_gradient_of
 from .schedules import (
     PAPER_LEARNING_RATE,
     LearningRate,
@@ -76,9 +76,8 @@ def fit(
         `ExponentialDecay`.
     :param kl_annealing_steps: the KL term's weight rises from 0 to 1 over these steps; 0 for none.
     :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
-        output layer's posterior, which Adam then leaves; both use the gradient of the same minibatch.
-        For models whose output layer is a `SparseGP`. A step that leaves no positive-definite
-        covariance is halved until it does, counted in the history's `halvings`.
+        output layer's posterior, which Adam then leaves; both are of the same minibatch. A step that
+        leaves no positive-definite matrix is halved until it does, counted in the history's `halvings`.
     :param checkpoint_dir: where the state is kept, one run a directory.
     :param checkpoint_seconds: least time between two checkpoints.
     :param validation_data: its mean log density is recorded every `validation_steps` steps, at the end of
@@ -168,7 +167,7 @@ class Trainer:
         self.natural = None
         if natural_gradient is not None:
             schedule = check_learning_rate(natural_gradient, "natural_gradient")
-            self.natural = NaturalGradient(model, schedule, num_steps)
+            self.natural = natural_gradient_of(model, schedule, num_steps)
         stepped = [] if self.natural is None else [v.ref() for v in self.natural.variables_stepped]
         self.optimizer = FlatAdam([v for v in model.trainable_variables if v.ref() not in stepped])
         self.settings = {
@@ -296,9 +295,13 @@ class Trainer:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         gradient = optimizer.flatten(gradients[: len(variables)])
-        natural_gradients = [-part / scale for part in gradients[len(variables) :]]
+        direction: Sequence[tf.Tensor] = ()
+        if natural is not None:
+            rows_for_each = self.data.num_data / self.data.batch_size
+            of_bound = [-part / scale for part in gradients[len(variables) :]]
+            direction = natural.direction(of_bound, batch, self._seed(step), rows_for_each)
         finite = tf.math.is_finite(loss)
-        for part in (gradient, *natural_gradients):
+        for part in (gradient, *direction):
             finite &= tf.reduce_all(tf.math.is_finite(part))
 
         def apply() -> tuple[tf.Tensor, tf.Tensor]:
@@ -306,7 +309,7 @@ class Trainer:
             optimizer.apply(gradient, rate, step)
             if natural is None:
                 return tf.constant(True), tf.constant(0)
-            return tf.constant(True), natural.apply(natural_gradients, step)
+            return tf.constant(True), natural.apply(direction, step)
 
         finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))
         return finite, -loss, halvings

@@ -268,7 +268,7 @@ BAD_ROW = np.where(np.arange(20)[:, None] == 4, np.nan, Y)
         (DATA, {"learning_rate": -1.0}, "learning_rate: got .*-1.0.*, needs positive rates"),
         (DATA, {"learning_rate": [(0.5, 1.0)]}, "learning_rate: got .* fractions rising from 0"),
         (DATA, {"kl_annealing_steps": -1}, "kl_annealing_steps: got -1"),
-        (DATA, {"natural_gradient": 0.1}, "natural_gradient: DWP has no SparseGP as output layer"),
+        (DATA, {"natural_gradient": -0.1}, "natural_gradient: got .*-0.1.*, needs positive rates"),
         (DATA, {"validation_data": toy_data(3), "validation_steps": 0}, "validation_steps: got 0"),
         (DATA, {"validation_data": (X, BAD_ROW)}, r"Y\[4, 0\] is nan"),
         (DATA, {"validation_data": (X[:, [0, 0]], Y)}, r"X \(20, 2\), needs 1 columns"),

@@ -3,12 +3,14 @@
 import gpflow
 import numpy as np
 import pytest
-from fit_cases import numbers, toy_data
+import tensorflow as tf
+from fit_cases import numbers, toy_data, toy_model
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
 
 from gpflow_dkp.layers import SparseGP
-from gpflow_dkp.models import LatentVariableDGP
+from gpflow_dkp.models import DWP, LatentVariableDGP
+from gpflow_dkp.random import as_seed
 from gpflow_dkp.training import ExponentialDecay, History, fit
 
 X, Y = toy_data(30)
@@ -138,6 +140,65 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_same_numbers(tmp_path) -> None
         fit(model(), (X, Y), callbacks=[stop], **settings)
     resumed = model()
     assert numbers(resumed, fit(resumed, (X, Y), **settings)) == expected
+
+
+# Output layers with global inducing points
+
+
+def global_model(depth: int = 1, num_samples: int = 3) -> DWP:
+    built = toy_model("DWP", depth, num_latent_gps=2, num_samples=num_samples)
+    built.output_layer.v.assign(np.random.default_rng(0).normal(size=(4, 2)))
+    return built
+
+
+def test_one_unit_step_of_pseudo_observations_reaches_the_collapsed_bound() -> None:
+    """Without hidden layers, from any start: DWP's optimum is SGPR's, of the same jitter."""
+    built = global_model()
+    for part in (built.likelihood, built.kernels[0], built.inducing_variable):
+        gpflow.set_trainable(part, False)
+    collapsed = gpflow.models.SGPR(
+        (X, Y), built.kernels[0], built.inducing_variable, noise_variance=0.5
+    ).elbo()
+    assert built.elbo((X, Y)) < collapsed - 1.0
+    assert step(built, 1.0).halvings == []
+    np.testing.assert_allclose(built.elbo((X, Y)), collapsed, rtol=1e-6)
+    # and stays there
+    step(built, 0.5)
+    np.testing.assert_allclose(built.elbo((X, Y)), collapsed, rtol=1e-6)
+
+
+def test_sites_are_the_gradients_in_the_expectations() -> None:
+    """By finite differences of the expected log-likelihood in the moments of the inducing values.
+
+    q(u) = N(m, S) given each sample's K moves with v and Lambda; the sites are found from the marginals.
+    """
+    built = global_model(depth=2)
+    linear, curvature = (site.numpy() for site in built.output_sites((X, Y), seed=1))
+    chains = built._output_covariances(tf.constant(X), built.num_samples, as_seed(1))
+    expected_linear, expected_curvature = 0.0, 0.0
+    for covariance, _ in chains:
+        K, cross, _ = (block.numpy() for block in covariance.blocks)
+        mean = built.output_layer.marginals(covariance).mean.numpy()
+        for s in range(len(K)):
+            weights = np.linalg.solve(K[s], cross[s])
+            # Gaussian likelihood: E = -((y - mean)^2 + variance) / (2 noise) an output
+            expected_linear += weights @ ((Y - mean[s]) / 0.5 + mean[s] / 0.5)
+            expected_curvature += weights @ weights.T / 0.5
+    np.testing.assert_allclose(linear, expected_linear / 3, rtol=1e-6)
+    np.testing.assert_allclose(curvature, expected_curvature / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("model_name", ["DWP", "DGP"])
+def test_natural_steps_of_a_deep_model_raise_its_bound(model_name: str) -> None:
+    built = toy_model(model_name, 2, num_samples=20)
+    for layer in (*built.kernels, built.likelihood, built.inducing_variable, *built.hidden_layers):
+        gpflow.set_trainable(layer, False)
+    targets = Y[:, :1]
+    before = built.elbo((X, targets), num_samples=200, seed=0)
+    settings = {"kl_annealing_steps": 0, "natural_gradient": 0.3, "progress": False}
+    history = fit(built, (X, targets), num_steps=30, **settings)
+    assert built.elbo((X, targets), num_samples=200, seed=0) > before + 1.0
+    assert history.halvings == []
 
 
 def test_q_that_is_not_trainable_is_refused() -> None:
