@@ -15,6 +15,7 @@ from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.utilities import triangular
 
+from ..chains import chain_sizes
 from ..linalg import cholesky, outer_product, quadratic_forms, transpose
 from ..random import Seed, as_seed, normal
 from .base import (
@@ -116,7 +117,9 @@ class SparseGP(gpflow.Module):
             mean = tf.linalg.triangular_solve(tril, mean)
             root = tf.linalg.triangular_solve(tf.broadcast_to(tril, tf.shape(root)), root)
         eye = tf.eye(self.num_inducing, dtype=root.dtype)
-        return WhitenedPosterior(tril, mean, outer_product(root) - eye)
+        parts = tf.split(root, chain_sizes(self.num_latent_gps))
+        covariance = tf.concat([outer_product(part) for part in parts], 0)
+        return WhitenedPosterior(tril, mean, covariance - eye)
 
     def marginals(
         self, features: tf.Tensor, posterior: WhitenedPosterior | None = None

@@ -376,15 +376,6 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         return tf.cast(X, gpflow.default_float())
 
 
-def chain_sizes(number: int) -> list[int]:
-    """Samples or rows a chain: a chain for each inter-op thread, where intra-op parallelism is off."""
-    threads = tf.config.threading
-    parallel = threads.get_intra_op_parallelism_threads() == 1
-    chains = threads.get_inter_op_parallelism_threads() if parallel else 1
-    chains = max(1, min(chains, number))
-    return [number // chains + (i < number % chains) for i in range(chains)]
-
-
 def all_finite(value: tf.Tensor) -> bool:
     """Whether no entry is NaN or infinite."""
     return bool(tf.reduce_all(tf.math.is_finite(value)))

@@ -13,6 +13,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from .. import gram
+from ..chains import chain_sizes
 from ..gram import GramBlocks
 from ..layers import GlobalInducingGP, Layer, Marginals
 from ..layers.base import (
@@ -22,7 +23,7 @@ from ..layers.base import (
     check_positive_integer,
 )
 from ..random import Seed, as_seed, fold_in, split
-from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite, chain_sizes
+from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_kernels
 
 

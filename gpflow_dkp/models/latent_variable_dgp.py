@@ -13,13 +13,14 @@ from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
+from ..chains import chain_sizes
 from ..layers import LatentVariableLayer, Observed, SparseGP
 from ..layers.base import check_choice, check_positive_integer
 from ..layers.latent_variable import expected_log_ratio, sampled_log_ratio
 from ..layers.sparse_gp import WhitenedPosterior
 from ..random import Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
-from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite, chain_sizes
+from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_labels, check_shapes
 
 INFERENCES = ("vi", "iwvi", "iwvi-independent")
