@@ -1017,3 +1017,20 @@ def test_clear_words_on_the_layer_that_fails() -> None:
     assert model.locate_failure(tf.constant(X), seed) == (
         "layer 3 of 3 (SparseGP) gives values that are not finite"
     )
+
+
+@pytest.mark.parametrize("architecture", ["GP", "LV-GP-GP"])
+def test_saved_model_of_predictions(architecture: str, tmp_path: Path) -> None:
+    """For any number of points: the batch is not known when the model is saved."""
+    built = make_model(architecture)
+    points = np.random.default_rng(3).normal(size=(7, built.num_features))
+    expected = {n: built.predict_y(points[:n], num_samples=5, seed=0) for n in (1, 7)}
+    built.predict_y_compiled = tf.function(
+        lambda points: built.predict_y(points, num_samples=5, seed=0),
+        input_signature=[tf.TensorSpec([None, built.num_features], tf.float64)],
+    )
+    tf.saved_model.save(built, str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    for n, moments in expected.items():
+        for actual, value in zip(loaded.predict_y_compiled(points[:n]), moments, strict=True):
+            np.testing.assert_allclose(actual, value, rtol=0, atol=1e-8)
