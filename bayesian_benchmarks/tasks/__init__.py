@@ -9,9 +9,8 @@ from typing import Any
 from ..config import EXPERIMENTS, Settings
 from ..datasets import ClassificationDataset, Dataset, get_dataset
 from . import classification, density, regression
-from .classification import run_classification
-from .density import run_density
-from .regression import METRICS, evaluate, run_regression
+from .regression import METRICS, evaluate
+from .training import run
 
 METRICS_OF = {
     "regression": regression.METRICS,
@@ -20,19 +19,17 @@ METRICS_OF = {
 }
 """Every metric of each task, and what it is."""
 
-_RUN: dict[str, Callable[..., dict[str, float]]] = {
-    "regression": run_regression,
-    "classification": run_classification,
-    "density": run_density,
+_EVALUATE: dict[str, Callable[..., dict[str, float]]] = {
+    "regression": regression.evaluate,
+    "classification": classification.evaluate,
+    "density": density.evaluate,
 }
 
 __all__ = [
     "METRICS",
     "METRICS_OF",
     "evaluate",
-    "run_classification",
-    "run_density",
-    "run_regression",
+    "run",
     "run_task",
 ]
 
@@ -57,7 +54,7 @@ def run_task(
     :param dataset: a name, of which split `split` is taken, or a dataset's split itself.
     :param depth: number of layers, the output layer included.
     :param task: "regression", "classification" or "density"; by default what the dataset is for.
-    :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step` of `run_regression`.
+    :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step`, as of `Trainer`.
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
     """
     data = (
@@ -69,4 +66,4 @@ def run_task(
         task = "classification" if isinstance(data, ClassificationDataset) else "regression"
     if settings is None:
         settings = EXPERIMENTS[task].model_fields["settings"].default
-    return _RUN[task](data, model, depth=depth, settings=settings, seed=seed, **training)
+    return run(data, model, _EVALUATE[task], depth=depth, settings=settings, seed=seed, **training)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ from ..config import Settings
 from ..datasets import Dataset
 from . import metrics
 from .metrics import Array
-from .training import build_and_train, check_finite, elbo_per_point, training_metrics
+from .training import elbo_per_point
 
 MAX_TEST_POINTS = 10_000
 """Test points that are scored, the first ones, as in the paper."""
@@ -36,44 +34,11 @@ METRICS: dict[str, str] = {
     "coverage_90": "fraction of test targets inside the central 90 % interval",
     "coverage_95": "fraction of test targets inside the central 95 % interval",
     "shapiro_wilk": "median Shapiro-Wilk statistic of the predictive samples, 1 for a Gaussian",
-    "num_halvings": "natural-gradient steps that were halved",
     "seconds_per_step": "seconds a training step; none for a run too short to tell",
     "seconds": "seconds of training",
     "num_recoveries": "training steps that were taken again after a failed Cholesky",
 }
 """Every metric of a run, and what it is."""
-
-
-def run_density(
-    dataset: Dataset,
-    model_name: str,
-    *,
-    depth: int,
-    settings: Settings,
-    seed: int = 0,
-    checkpoint_dir: Path | None = None,
-    checkpoint_seconds: float = 30.0,
-    report_step: Callable[[int], None] = lambda step: None,
-) -> dict[str, float]:
-    """Build, train and score a registered model; the metrics are those of `METRICS`.
-
-    :param depth: number of layers, the output layer included; 0 where the model's name says it.
-    :raises FloatingPointError: a metric is NaN or infinite.
-    """
-    model, record = build_and_train(
-        model_name,
-        (dataset.X_train, dataset.Y_train),
-        depth=depth,
-        settings=settings,
-        seed=seed,
-        checkpoint_dir=checkpoint_dir,
-        checkpoint_seconds=checkpoint_seconds,
-        report_step=report_step,
-    )
-    scores = evaluate(model, dataset, settings=settings, seed=seed)
-    check_finite(scores)
-    halvings = float(len(getattr(record, "halvings", ())))
-    return scores | training_metrics(record) | {"num_halvings": halvings}
 
 
 def evaluate(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import numpy as np
 from ..config import Settings
 from ..datasets import Dataset
 from . import metrics
-from .training import build_and_train, check_finite, elbo_per_point, training_metrics
+from .training import elbo_per_point
 
 METRICS: dict[str, str] = {
     "elbo_per_point": "evidence lower bound per training point, normalised targets",
@@ -28,37 +26,6 @@ METRICS: dict[str, str] = {
     "num_recoveries": "training steps that were taken again after a failed Cholesky",
 }
 """Every metric of a regression run, and what it is."""
-
-
-def run_regression(
-    dataset: Dataset,
-    model_name: str,
-    *,
-    depth: int,
-    settings: Settings,
-    seed: int = 0,
-    checkpoint_dir: Path | None = None,
-    checkpoint_seconds: float = 30.0,
-    report_step: Callable[[int], None] = lambda step: None,
-) -> dict[str, float]:
-    """Build, train and score a registered model; the metrics are those of `METRICS`.
-
-    :param depth: number of layers, the output layer included.
-    :raises FloatingPointError: a metric is NaN or infinite.
-    """
-    model, record = build_and_train(
-        model_name,
-        (dataset.X_train, dataset.Y_train),
-        depth=depth,
-        settings=settings,
-        seed=seed,
-        checkpoint_dir=checkpoint_dir,
-        checkpoint_seconds=checkpoint_seconds,
-        report_step=report_step,
-    )
-    scores = evaluate(model, dataset, settings=settings, seed=seed)
-    check_finite(scores)
-    return scores | training_metrics(record)
 
 
 def evaluate(

@@ -1,35 +1,40 @@
-"""What the tasks share: building and training a registered model, and its bound."""
+"""What the tasks share: a run of a registered model, and its bound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import Settings
+from ..datasets import ClassificationDataset, Dataset
 from ..errors import ConfigError
 from ..models import TrainingRecord, model_source, train_with_fit
 
 Data = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
-def build_and_train(
+def run(
+    dataset: Dataset | ClassificationDataset,
     model_name: str,
-    data: Data,
+    evaluate: Callable[..., dict[str, float]],
     *,
     depth: int,
     settings: Settings,
-    seed: int,
-    num_classes: int | None = None,
-    **training: Any,
-) -> tuple[Any, TrainingRecord]:
-    """A registered model, trained on `data`.
+    seed: int = 0,
+    checkpoint_dir: Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    report_step: Callable[[int], None] = lambda step: None,
+) -> dict[str, float]:
+    """Build, train and score a registered model.
 
-    :param num_classes: for classification.
+    :param evaluate: a task's scores of the trained model on the dataset.
+    :param depth: number of layers, the output layer included; 0 where the model's name says it.
     :raises ConfigError: the settings are of another task.
-    :param training: further arguments of the model's `Trainer`.
+    :raises FloatingPointError: a metric is NaN or infinite.
     """
     source = model_source(model_name)
     if not isinstance(settings, source.settings):
@@ -37,10 +42,23 @@ def build_and_train(
             f"{model_name} needs {source.settings.__name__}, got {type(settings).__name__}; run it in an "
             "experiment of that task"
         )
-    classes: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
+    data: Data = dataset.X_train, dataset.Y_train
+    classes: dict[str, Any] = {}
+    if isinstance(dataset, ClassificationDataset):
+        classes["num_classes"] = dataset.num_classes
     model = source.build(*data, depth=depth, settings=settings, seed=seed, **classes)
-    train = source.train or train_with_fit
-    return model, train(model, data, settings=settings, seed=seed, **training)
+    record = (source.train or train_with_fit)(
+        model,
+        data,
+        settings=settings,
+        seed=seed,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_seconds=checkpoint_seconds,
+        report_step=report_step,
+    )
+    scores = evaluate(model, dataset, settings=settings, seed=seed)
+    check_finite(scores)
+    return scores | training_metrics(record)
 
 
 def check_finite(values: Mapping[str, npt.ArrayLike]) -> None:
