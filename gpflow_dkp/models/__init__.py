@@ -5,6 +5,7 @@ from .deep_kernel_process import DeepKernelProcess
 from .dgp import DGP
 from .diwp import DIWP
 from .dwp import DWP
+from .gwi import GWI
 from .latent_variable_dgp import LatentVariableDGP
 from .nngp import NNGP
 
@@ -12,6 +13,7 @@ __all__ = [
     "DGP",
     "DIWP",
     "DWP",
+    "GWI",
     "NNGP",
     "DeepKernelProcess",
     "LatentVariableDGP",

@@ -219,6 +219,10 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         log_samples = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_samples
 
+    def held_out_log_density(self, data: RegressionData) -> float:
+        """Mean of `predict_log_density` over held-out data, by which training may choose."""
+        return float(np.mean(self.predict_log_density(data)))
+
     def predict_quantiles(
         self,
         Xnew: InputData,

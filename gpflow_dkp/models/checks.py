@@ -46,11 +46,12 @@ def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
 
 
 def check_arrays(
-    X: np.ndarray, Y: np.ndarray, *, convert: bool = True
+    X: np.ndarray, Y: np.ndarray, *, convert: bool = True, min_rows: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
     """X [N, D] and Y [N, P] as arrays of GPflow's default float, or of their own type.
 
     :param convert: to the default float; without it a memory-mapped array stays on the disk.
+    :param min_rows: fewer rows are an error.
     :raises ValueError: for other shapes, too few rows, or NaN or infinite values.
     """
     X, Y = np.asarray(X), np.asarray(Y)
@@ -58,8 +59,8 @@ def check_arrays(
         if array.dtype.kind not in "biuf":
             raise ValueError(f"data: {name} is of type {array.dtype}, needs numbers")
     check_shapes(X, Y)
-    if len(X) < 2:
-        raise ValueError(f"data: got {len(X)} rows, needs at least 2")
+    if len(X) < min_rows:
+        raise ValueError(f"data: got {len(X)} rows, needs at least {min_rows}")
     if X.shape[1] < 1 or Y.shape[1] < 1:
         raise ValueError(
             f"data: got X {X.shape} and Y {Y.shape}, needs at least one column in each"

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 class FlatAdam(tf.Module):
-    """Adam [Kingma & Ba 2015] with the defaults of that paper.
+    """Adam [Kingma & Ba 2015] with the defaults of that paper, in GPflow's default float.
 
     :param variables: what is optimised; the order matters for a restored state.
     """
@@ -26,14 +26,15 @@ class FlatAdam(tf.Module):
         self.variables_stepped = list(variables)
         self._sizes = [int(variable.shape.num_elements()) for variable in variables]
         self._beta_1, self._beta_2, self._epsilon = beta_1, beta_2, epsilon
-        dtype = variables[0].dtype if variables else gpflow.default_float()
+        dtype = gpflow.default_float()
         zeros = tf.zeros([sum(self._sizes)], dtype)
         self.first_moment = tf.Variable(zeros, trainable=False)
         self.second_moment = tf.Variable(zeros, trainable=False)
 
     def flatten(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """The gradients of `variables_stepped` as one vector."""
-        parts = [tf.reshape(gradient, [-1]) for gradient in gradients]
+        dtype = self.first_moment.dtype
+        parts = [tf.cast(tf.reshape(gradient, [-1]), dtype) for gradient in gradients]
         return tf.concat(parts, 0) if parts else tf.zeros_like(self.first_moment)
 
     def apply(self, gradient: tf.Tensor, learning_rate: tf.Tensor, step: tf.Tensor) -> None:
@@ -56,4 +57,4 @@ class FlatAdam(tf.Module):
             return
         parts = tf.split(update, self._sizes)
         for variable, part in zip(self.variables_stepped, parts, strict=True):
-            variable.assign_sub(tf.reshape(part, variable.shape))
+            variable.assign_sub(tf.cast(tf.reshape(part, variable.shape), variable.dtype))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
 from tqdm.auto import tqdm
@@ -57,6 +56,7 @@ def fit(
     checkpoint_seconds: float = 30.0,
     validation_data: RegressionData | None = None,
     validation_steps: int = 1000,
+    patience: int | None = None,
     callbacks: Iterable[Callable[[int], Any]] = (),
     progress: bool = True,
 ) -> History:
@@ -82,6 +82,8 @@ def fit(
     :param checkpoint_seconds: least time between two checkpoints.
     :param validation_data: its mean log density is recorded every `validation_steps` steps, at the end of
         the 50 steps that contain one, and at the last.
+    :param patience: stop when so many validations in a row were no better than one before, and end with
+        the parameters of the best, also when all the steps were taken.
     :param callbacks: called with the number of steps done, every 50 steps; a `gpflow.monitor.Monitor`
         is one.
     :param progress: show a bar with the bound per point and the time left.
@@ -100,19 +102,24 @@ def fit(
     )
     check_positive_integer("validation_steps", validation_steps)
     if validation_data is not None:
-        validation_data = check_arrays(*validation_data)
-        model._check_data(validation_data)
+        validation_data = check_validation(model, validation_data)
+    items: dict[str, tf.Module] = {"model": model, "optimizer": trainer.optimizer}
+    best = None
+    if patience is not None:
+        check_positive_integer("patience", patience)
+        if validation_data is None:
+            raise ValueError(f"patience: got {patience}, needs validation_data to judge by")
+        best = items["best"] = Snapshot(model.trainable_variables)
+        trainer.settings["patience"] = patience
     checkpoints = None
     if checkpoint_dir is not None:
-        checkpoints = Checkpoints(
-            checkpoint_dir, trainer.settings, model=model, optimizer=trainer.optimizer
-        )
+        checkpoints = Checkpoints(checkpoint_dir, trainer.settings, **items)
     step, history = (checkpoints.restore() if checkpoints else None) or (0, History())
     bar = tqdm(total=num_steps, initial=step, disable=not progress, unit="step", dynamic_ncols=True)
     last_saved = time.monotonic()
     try:
         with bar:
-            while step < num_steps:
+            while step < num_steps and not exhausted(history, patience):
                 size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
                 step, done = trainer.advance(step, size, history)
                 bar.update(done)
@@ -120,18 +127,62 @@ def fit(
                 if validation_data is not None and (
                     step % validation_steps < done or step == num_steps
                 ):
-                    density = trainer.mean_log_density(validation_data)
-                    history.validation.append((step, density))
+                    history.validation.append((step, model.held_out_log_density(validation_data)))
+                    if best is not None and history.best_validation[0] == step:
+                        best.take()
                 for callback in callbacks:
                     callback(step)
                 if checkpoints and (
-                    step == num_steps or time.monotonic() - last_saved >= checkpoint_seconds
+                    step == num_steps
+                    or exhausted(history, patience)
+                    or time.monotonic() - last_saved >= checkpoint_seconds
                 ):
                     checkpoints.save(step, history)
                     last_saved = time.monotonic()
+        if best is not None:
+            best.restore()
     finally:
         model.kl_weight.assign(1.0)
     return history
+
+
+def check_validation(model: MonteCarloModel, data: RegressionData) -> RegressionData:
+    """Held-out data as arrays.
+
+    :raises ValueError: for no rows, or data that the model does not take.
+    """
+    if len(data[0]) == 0:
+        raise ValueError("validation_data: got no rows, needs at least 1")
+    checked = check_arrays(*data, min_rows=1)
+    model._check_data(checked)
+    return checked
+
+
+def exhausted(history: History, patience: int | None) -> bool:
+    """Whether the last `patience` validations were no better than one before them."""
+    if patience is None or not history.validation:
+        return False
+    steps = [step for step, _ in history.validation]
+    return len(steps) - 1 - steps.index(history.best_validation[0]) >= patience
+
+
+class Snapshot(tf.Module):
+    """Values of variables, kept to return to."""
+
+    def __init__(self, variables: Sequence[tf.Variable], name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._variables = tuple(variables)
+        self.values = [tf.Variable(variable, trainable=False) for variable in variables]
+
+    def take(self) -> None:
+        """Keep the variables' values."""
+        for value, variable in zip(self.values, self._variables, strict=True):
+            value.assign(variable)
+
+    def restore(self) -> None:
+        """Set the variables to the values kept."""
+        for value, variable in zip(self.values, self._variables, strict=True):
+            variable.assign(value)
 
 
 class Trainer:
@@ -238,10 +289,6 @@ class Trainer:
             f"{jitter * JITTER_FACTORS[-1]:.1e}: {describe_failure(self.model, X, self._seed(step))}; "
             "lower the learning rate, raise the jitter, or check the data's scale"
         )
-
-    def mean_log_density(self, data: RegressionData) -> float:
-        """Mean log density of held-out data."""
-        return float(np.mean(self.model.predict_log_density(data)))
 
     def _seed(self, step: tf.Tensor) -> tf.Tensor:
         return fold_in(self.seed, step)

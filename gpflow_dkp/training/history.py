@@ -33,6 +33,14 @@ class History:
         return len(self.elbo)
 
     @property
+    def best_validation(self) -> tuple[int, float]:
+        """The pair of `validation` with the highest density, the first of equals.
+
+        :raises ValueError: there was no validation.
+        """
+        return max(self.validation, key=lambda pair: pair[1])
+
+    @property
     def num_recoveries(self) -> int:
         """Number of `recoveries`."""
         return len(self.recoveries)

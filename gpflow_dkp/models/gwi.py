@@ -1,0 +1,606 @@
+"""Gaussian Wasserstein inference: Gaussian measures of any mean, close to the prior."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import gpflow
+import numpy as np
+import scipy.optimize
+import tensorflow as tf
+from gpflow import Parameter, covariances
+from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.functions import MeanFunction
+from gpflow.inducing_variables import InducingVariables
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Gaussian, Likelihood, MultiClass, Softmax
+from gpflow.utilities import positive, triangular
+from typing_extensions import Self
+
+from ..layers.base import (
+    MIN_VARIANCE,
+    check_choice,
+    check_inducing_variable,
+    check_positive,
+    check_positive_integer,
+)
+from ..linalg import cholesky
+from ..means import Mean, MultilayerPerceptron, as_mean
+from ..random import Seed, as_seed, normal
+from ..wasserstein import (
+    cross_spectrum,
+    eigenvalue_cross_term,
+    exact_cross_term,
+    nystrom_cross_term,
+)
+from .base import (
+    EVERY_LAYER_FINITE,
+    PREDICTION_BATCH,
+    PREDICTION_SAMPLES,
+    MonteCarloModel,
+    all_finite,
+)
+from .checks import check_arrays, check_kernels, check_labels
+from .from_data import KERNELS, cluster
+
+DISTANCES = ("squared", "root", "published")
+CROSS_TERMS = ("nystrom", "eigenvalues", "exact")
+CROSS_POINTS = 100
+"""Most points of the cross term's estimate, unless the model is given a number."""
+
+
+class _AtPoints(NamedTuple):
+    """The inducing points' explanation of N points, from which every covariance of r follows.
+
+    :param explained: A = chol(k_ZZ)^{-1} k_ZX [M, N].
+    :param spread: q_sqrt^T A [P, M, N].
+    """
+
+    explained: tf.Tensor
+    spread: tf.Tensor
+
+
+class GWI(MonteCarloModel):
+    """Generalised variational inference with Gaussian measures ([NeurIPS22], MATH.md 9).
+
+    The prior is a Gaussian process N(m_P, k); the posterior one N(m_Q, r) for each output, with
+
+        r(x, x') = k - k_Z k_ZZ^{-1} k_Z + k_Z Sigma k_Z,   k_ZZ = L L^T,   L^T Sigma L = q_sqrt q_sqrt^T,
+
+    and any function m_Q. The objective is E_Q[log p(y | f)] - D with D the Wasserstein distance between
+    the two on the inputs; it is no bound on the evidence, and is named `elbo` as the other models' is.
+
+    D's cross term is estimated on some points of the batch: "nystrom" is at most the exact value of the
+    batch, so D is an upper bound; "eigenvalues" is the paper's, noisier; "exact" takes the whole batch.
+
+    :param kernel: k, any GPflow kernel on the inputs.
+    :param likelihood: a GPflow likelihood with variational expectations.
+    :param inducing_variable: Z [M, D].
+    :param mean: m_Q: "svgp" for m_P(x) + k(x, Z) L^{-T} `q_mu`, or a callable from [N, D] to [N, P]: a
+        tf.Module, a Keras model, a `gpflow_dkp.means.KernelExpansion`.
+    :param prior_mean: m_P, a GPflow mean function, default zero.
+    :param num_latent_gps: P, default the likelihood's number of latent functions, or 1.
+    :param num_data: size of the training set when `elbo` is given minibatches.
+    :param distance: "squared" for D = W2^2 (equations 61 and 71), "root" for W2 (equation 12),
+        "published" for W2 times the batch size, as the published code weighs it.
+    :param cross_term: "nystrom", "eigenvalues" or "exact".
+    :param num_cross_points: S of the first two, default the batch's points and at most 100.
+    :param jitter: added to covariances; default GPflow's.
+
+    Variational parameters: `q_sqrt` [P, M, M], lower triangular, and `q_mu` [M, P] for the mean "svgp":
+    both of L^{-1} f(Z), as in GPflow's whitened SVGP. `temperature` [P] multiplies predictive variances;
+    `temper` chooses it, training ignores it.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariables | tf.Tensor,
+        *,
+        mean: Literal["svgp"] | Mean = "svgp",
+        prior_mean: MeanFunction | None = None,
+        num_latent_gps: int | None = None,
+        num_data: int | None = None,
+        distance: Literal["squared", "root", "published"] = "squared",
+        cross_term: Literal["nystrom", "eigenvalues", "exact"] = "nystrom",
+        num_cross_points: int | None = None,
+        jitter: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_choice("distance", distance, DISTANCES)
+        check_choice("cross_term", cross_term, CROSS_TERMS)
+        if num_cross_points is not None:
+            check_positive_integer("num_cross_points", num_cross_points)
+        if likelihood.latent_dim is not None and likelihood.latent_dim != num_latent_gps:
+            if num_latent_gps is not None:
+                raise ValueError(
+                    f"num_latent_gps: got {num_latent_gps}, {type(likelihood).__name__} needs "
+                    f"{likelihood.latent_dim}"
+                )
+            num_latent_gps = likelihood.latent_dim
+        if isinstance(likelihood, (MultiClass, Softmax)) and likelihood.num_classes < 2:
+            raise ValueError(
+                f"likelihood: got {likelihood.num_classes} class, needs at least 2 to tell apart"
+            )
+        super().__init__(
+            likelihood,
+            num_latent_gps=1 if num_latent_gps is None else num_latent_gps,
+            num_samples=1,
+            num_data=num_data,
+            jitter=jitter,
+            name=name,
+        )
+        (self.kernel,) = check_kernels([kernel])
+        self.inducing_variable = check_inducing_variable(inducing_variable)
+        self.prior_mean = prior_mean
+        self.distance = distance
+        self.cross_term = cross_term
+        self.num_cross_points = num_cross_points
+        M, P = self.num_inducing, self.num_latent_gps
+        self.q_sqrt = Parameter(np.tile(np.eye(M), [P, 1, 1]), transform=triangular())
+        self.temperature = Parameter(np.ones(P), transform=positive(), trainable=False)
+        self.mean: Mean | None = None
+        if mean == "svgp":
+            self.q_mu = Parameter(np.zeros([M, P]))
+        else:
+            self.mean = as_mean(mean, self.num_features, P)
+
+    @classmethod
+    def net(
+        cls,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariables | tf.Tensor,
+        *,
+        hidden_units: Sequence[int] = (10, 10),
+        activation: str = "tanh",
+        seed: int = 0,
+        num_latent_gps: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """GWI-net: the mean is a fully connected network, the inducing points stay where they are.
+
+        :param hidden_units: of each hidden layer; the paper's has two of 10.
+        :param activation: "tanh" or "relu".
+        :param seed: of the network's starting values.
+        :param settings: further arguments of the constructor.
+        """
+        inducing_variable = check_inducing_variable(inducing_variable)
+        gpflow.set_trainable(inducing_variable, False)
+        num_outputs = likelihood.latent_dim or num_latent_gps or 1
+        num_features = tf.convert_to_tensor(inducing_variable.Z).shape[1]
+        network = MultilayerPerceptron(
+            num_features, num_outputs, hidden_units=hidden_units, activation=activation, seed=seed
+        )
+        settings = {"num_latent_gps": num_latent_gps, **settings}
+        return cls(kernel, likelihood, inducing_variable, mean=network, **settings)
+
+    @classmethod
+    def from_data(
+        cls,
+        X: np.ndarray,
+        Y: np.ndarray,
+        *,
+        mean: Literal["net", "svgp"] | Mean = "net",
+        num_inducing: int | None = None,
+        kernel: Kernel | str = "squared_exponential",
+        likelihood: Likelihood | None = None,
+        noise_variance: float | None = None,
+        train_hyperparameters: bool = False,
+        seed: int = 0,
+        **settings: Any,
+    ) -> Self:
+        """The paper's model for X [N, D] and Y [N, P], both normalised, or Y [N, 1] of labels.
+
+        Inducing points at the centres of a k-means clustering; kernel and noise variance by the marginal
+        likelihood of some of the data (`marginal_likelihood_start`; labels as one indicator a class);
+        `q_sqrt`, and `q_mu` of the mean "svgp", at the optimum of the sparse GP with that noise.
+
+        :param mean: "net", "svgp", or a callable as in the constructor.
+        :param num_inducing: M, default the square root of N.
+        :param kernel: "squared_exponential" or "relu" with ARD, or a GPflow kernel to start from.
+        :param likelihood: default Gaussian with the noise variance found.
+        :param noise_variance: of the Gaussian likelihood instead.
+        :param train_hyperparameters: train kernel and Gaussian noise further; they are fixed otherwise.
+        :param seed: of the clustering, the subset and the network's starting values.
+        :param settings: further arguments of the constructor, or of `net`.
+        """
+        X, Y = check_arrays(X, Y)
+        if noise_variance is not None:
+            check_positive("noise_variance", noise_variance)
+        if likelihood is not None:
+            check_labels(likelihood, Y)
+        num_inducing = round(np.sqrt(len(X))) if num_inducing is None else num_inducing
+        check_positive_integer("num_inducing", num_inducing)
+        targets = Y
+        if isinstance(likelihood, (MultiClass, Softmax)):
+            targets = np.eye(likelihood.num_classes)[Y[:, 0].astype(int)]
+        logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
+        with gpflow.config.as_context(logarithmic):
+            if isinstance(kernel, str):
+                check_choice("kernel", kernel, tuple(KERNELS))
+                kernel = KERNELS[kernel](X.shape[1])
+            found = marginal_likelihood_start(kernel, X, targets, seed=seed)
+            noise_variance = found if noise_variance is None else noise_variance
+            likelihood = likelihood or Gaussian(noise_variance)
+        for part in (kernel, likelihood):
+            gpflow.set_trainable(part, train_hyperparameters)
+        centres, _ = cluster(X, targets, num_inducing, seed)
+        settings = {"num_latent_gps": targets.shape[1], **settings}
+        if isinstance(mean, str) and mean == "net":
+            model = cls.net(kernel, likelihood, centres, seed=seed, **settings)
+        else:
+            model = cls(kernel, likelihood, centres, mean=mean, **settings)
+        model.start_at_sparse_posterior((X, targets), noise_variance)
+        return model
+
+    @property
+    def num_features(self) -> int:
+        """Columns D of the inputs."""
+        return tf.convert_to_tensor(self.inducing_variable.Z).shape[1]
+
+    @property
+    def num_inducing(self) -> int:
+        """M."""
+        return tf.convert_to_tensor(self.inducing_variable.Z).shape[0]
+
+    def start_at_sparse_posterior(
+        self, data: RegressionData, noise_variance: float, *, num_data: int | None = None
+    ) -> None:
+        """Set `q_sqrt`, and `q_mu` of the mean "svgp", to a sparse GP regression's optimum.
+
+        Sigma = (k_ZZ + s2^{-1} (N / N_B) k_ZX k_XZ)^{-1}, [NeurIPS22] equation 77.
+
+        :param data: X [N_B, D] and targets [N_B, P] of the latent functions.
+        :param noise_variance: s2.
+        :param num_data: N where the data are a batch, default N_B.
+        """
+        check_positive("noise_variance", noise_variance)
+        X, targets = (tf.cast(part, gpflow.default_float()) for part in data)
+        explained = tf.linalg.triangular_solve(
+            self._tril(), covariances.Kuf(self.inducing_variable, self.kernel, X)
+        )
+        weight = (num_data or len(X)) / len(X) / noise_variance
+        precision = weight * tf.matmul(explained, explained, transpose_b=True)
+        precision += tf.eye(self.num_inducing, dtype=precision.dtype)
+        tril = tf.linalg.cholesky(precision)
+        covariance = tf.linalg.cholesky_solve(tril, tf.eye(self.num_inducing, dtype=tril.dtype))
+        root = tf.linalg.cholesky(covariance)
+        self.q_sqrt.assign(tf.tile(root[None], [self.num_latent_gps, 1, 1]))
+        if self.mean is None:
+            residual = targets - self._prior_mean(X)
+            self.q_mu.assign(weight * covariance @ (explained @ residual))
+
+    # The objective
+
+    def elbo_terms(
+        self,
+        data: RegressionData,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The two terms of `elbo`: the expected log-likelihood of the rows given, and -D."""
+        X, Y = self._check_data(data)
+        seed = as_seed(seed)
+        at = self._at_points(X)
+        mean, variance = self._mean(X, at), self._variance(X, at)
+        moments = mean[None], variance[None]
+        expected = self._of_likelihood("variational_expectations", X, moments, seed, Y)
+        squared = self._squared_distance(X, at, mean, variance, seed)
+        if self.distance == "squared":
+            return tf.reduce_sum(expected), -squared
+        positive_part = squared > MIN_VARIANCE[squared.dtype]
+        root = tf.sqrt(tf.where(positive_part, squared, tf.ones_like(squared)))
+        root = tf.where(positive_part, root, tf.zeros_like(root))
+        if self.distance == "published":
+            root *= tf.cast(tf.shape(X)[0], root.dtype)
+        return tf.reduce_sum(expected), -root
+
+    def squared_distance(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:
+        """W2^2 between posterior and prior on the points X [B, D], summed over outputs [].
+
+        :param seed: chooses the cross term's points.
+        """
+        X = self._check_inputs(X)
+        at = self._at_points(X)
+        return self._squared_distance(
+            X, at, self._mean(X, at), self._variance(X, at), as_seed(seed)
+        )
+
+    def spectrum(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:
+        """Eigenvalues of the paper's cross term on X [B, D], complex [P, S], the largest first.
+
+        [NeurIPS22] figure 4; see `gpflow_dkp.wasserstein.cross_spectrum`.
+        """
+        X = self._check_inputs(X)
+        return cross_spectrum(*self._cross_covariances(X, self._at_points(X), as_seed(seed))[:2])
+
+    def _squared_distance(
+        self, X: tf.Tensor, at: _AtPoints, mean: tf.Tensor, variance: tf.Tensor, seed: tf.Tensor
+    ) -> tf.Tensor:
+        if self.cross_term == "exact":
+            cross = exact_cross_term(*self._covariances(X, at), self.jitter)
+        else:
+            k_bs, r_bs, chosen = self._cross_covariances(X, at, seed)
+            if self.cross_term == "eigenvalues":
+                cross = eigenvalue_cross_term(k_bs, r_bs)
+            else:
+                k_ss, r_ss = tf.gather(k_bs, chosen), tf.gather(r_bs, chosen, axis=1)
+                cross = nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, self.jitter)
+        terms = tf.square(self._prior_mean(X) - mean) + variance
+        terms += self.kernel(X, full_cov=False)[:, None]
+        return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross)
+
+    def _cross_covariances(
+        self, X: tf.Tensor, at: _AtPoints, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """k_BS [B, S], r_BS [P, B, S] and which points of the batch S are [S]."""
+        chosen = self._choose_points(X, seed)
+        at_chosen = _AtPoints(*(tf.gather(part, chosen, axis=-1) for part in at))
+        k_bs = self.kernel(X, tf.gather(X, chosen))
+        return k_bs, _posterior_covariance(k_bs, at, at_chosen), chosen
+
+    def _choose_points(self, X: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """S rows of the batch, without repetition."""
+        batch, wanted = X.shape[0], self.num_cross_points
+        if wanted is not None and batch is not None and wanted > batch:
+            raise ValueError(
+                f"num_cross_points: got {wanted} for a batch of {batch} rows, needs at most the batch's"
+            )
+        order = tf.argsort(tf.random.stateless_uniform([tf.shape(X)[0]], seed))
+        return order[: CROSS_POINTS if wanted is None else wanted]
+
+    # The two measures
+
+    def _tril(self) -> tf.Tensor:
+        """L [M, M]."""
+        covariance = covariances.Kuu(self.inducing_variable, self.kernel)
+        return cholesky(
+            covariance + self.jitter * tf.eye(self.num_inducing, dtype=covariance.dtype)
+        )
+
+    def _at_points(self, X: tf.Tensor) -> _AtPoints:
+        cross = covariances.Kuf(self.inducing_variable, self.kernel, X)
+        explained = tf.linalg.triangular_solve(self._tril(), cross)
+        return _AtPoints(explained, tf.matmul(self.q_sqrt, explained, transpose_a=True))
+
+    def _prior_mean(self, X: tf.Tensor) -> tf.Tensor:
+        """m_P [N, P]."""
+        if self.prior_mean is None:
+            return tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
+        return self.prior_mean(X)
+
+    def _mean(self, X: tf.Tensor, at: _AtPoints) -> tf.Tensor:
+        """m_Q [N, P]."""
+        if self.mean is not None:
+            return tf.cast(self.mean(X), X.dtype)
+        return self._prior_mean(X) + tf.matmul(at.explained, self.q_mu, transpose_a=True)
+
+    def _variance(self, X: tf.Tensor, at: _AtPoints) -> tf.Tensor:
+        """r [N, P] at each point, untempered."""
+        unexplained = self.kernel(X, full_cov=False) - tf.reduce_sum(tf.square(at.explained), 0)
+        variance = unexplained[:, None] + tf.transpose(tf.reduce_sum(tf.square(at.spread), 1))
+        return tf.maximum(variance, MIN_VARIANCE[variance.dtype])
+
+    def _covariances(self, X: tf.Tensor, at: _AtPoints) -> tuple[tf.Tensor, tf.Tensor]:
+        """k [N, N] and r [P, N, N], untempered."""
+        prior = self.kernel(X)
+        return prior, _posterior_covariance(prior, at, at)
+
+    # Prediction
+
+    def temper(self, data: RegressionData, *, batch_size: int | None = PREDICTION_BATCH) -> float:
+        """Set `temperature` to what gives held-out data the highest density, and return its mean log.
+
+        A Gaussian likelihood's predictive variance becomes alpha (r + s2), with alpha for each output the
+        mean of (m_Q - y)^2 / (r + s2) ([NeurIPS22] equation 80); other likelihoods see alpha_j r_j, with
+        the alphas found numerically. The held-out data are to have no part in training or testing.
+
+        :param data: X [N, D] and Y [N, P].
+        :raises ValueError: no rows.
+        """
+        X, Y = self._check_held_out(data)
+        self.temperature.assign(np.ones(self.num_latent_gps))
+        if isinstance(self.likelihood, Gaussian):
+            self.temperature.assign(self._best_temperature(X, Y, batch_size))
+        else:
+            self._search_temperature(X, Y, batch_size)
+        return float(tf.reduce_mean(self.predict_log_density((X, Y), batch_size=batch_size)))
+
+    def held_out_log_density(self, data: RegressionData) -> float:
+        """Mean log density of held-out data, tempered on them where the likelihood is Gaussian."""
+        if not isinstance(self.likelihood, Gaussian):
+            return super().held_out_log_density(data)
+        X, Y = self._check_held_out(data)
+        before = self.temperature.numpy()
+        try:
+            return self.temper((X, Y))
+        finally:
+            self.temperature.assign(before)
+
+    def _check_held_out(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
+        X, Y = self._check_data(data)
+        if X.shape[0] == 0:
+            raise ValueError("held-out data: got no rows, needs at least 1 to choose a temperature")
+        return X, Y
+
+    def _best_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> np.ndarray:
+        """alpha [P] of a Gaussian likelihood, for `temperature` 1."""
+        mean, variance = self.predict_y(X, batch_size=batch_size)
+        return np.mean(np.square(Y - mean) / variance, 0) + np.finfo(float).tiny
+
+    def _search_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> None:
+        """Minimise the negative log density of held-out data over log alpha, from alpha = 1."""
+        mean, variance = self._predict_moments(X, 1, 0, batch_size)
+
+        @tf.function(autograph=False)
+        def objective(log_alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(log_alpha)
+                tempered = mean, tf.exp(log_alpha) * variance
+                density = self._of_likelihood("predict_log_density", X, tempered, as_seed(0), Y)
+                value = -tf.reduce_mean(density)
+            return value, tape.gradient(value, log_alpha)
+
+        def of_array(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = objective(tf.constant(log_alpha, mean.dtype))
+            return float(value), gradient.numpy().astype(float)
+
+        bounds = [(-LOG_TEMPERATURE, LOG_TEMPERATURE)] * self.num_latent_gps
+        start = np.zeros(self.num_latent_gps)
+        found = scipy.optimize.minimize(of_array, start, jac=True, method="L-BFGS-B", bounds=bounds)
+        self.temperature.assign(np.exp(found.x))
+
+    def _output_moments(
+        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
+    ) -> MeanAndVariance:
+        at = self._at_points(X)
+        return self._mean(X, at)[None], (self.temperature * self._variance(X, at))[None]
+
+    def _of_likelihood(
+        self,
+        method: str,
+        X: tf.Tensor,
+        moments: MeanAndVariance,
+        seed: tf.Tensor,
+        Y: tf.Tensor | None = None,
+    ) -> Any:
+        if isinstance(self.likelihood, Gaussian) and method != "variational_expectations":
+            # The temperature is of the noise too, which the likelihood adds untempered.
+            noise = self.likelihood.variance_at(X)
+            mean, variance = moments
+            moments = mean, variance + (self.temperature - 1.0) * noise
+        return super()._of_likelihood(method, X, moments, seed, Y)
+
+    def predict_f(
+        self,
+        Xnew: InputData,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        num_samples: int = PREDICTION_SAMPLES,
+        seed: Seed = 0,
+        batch_size: int | None = PREDICTION_BATCH,
+    ) -> MeanAndVariance:
+        """Mean [N, P] and variance [N, P], or covariance [P, N, N], of f.
+
+        :param Xnew: [N, D].
+        :param full_cov: the covariance of all points, of each output.
+        :param full_output_cov: not available, the outputs being independent.
+        :param num_samples: ignored, as is `seed`: nothing is sampled.
+        :param batch_size: data points at a time where `full_cov` is False.
+        """
+        if not full_cov or full_output_cov:
+            return super().predict_f(Xnew, False, full_output_cov, batch_size=batch_size)
+        X = self._check_inputs(Xnew)
+        at = self._at_points(X)
+        _, covariance = self._covariances(X, at)
+        return self._mean(X, at), self.temperature[:, None, None] * covariance
+
+    def predict_f_samples(
+        self,
+        Xnew: InputData,
+        num_samples: int = PREDICTION_SAMPLES,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+        *,
+        seed: Seed = None,
+        batch_size: int | None = PREDICTION_BATCH,
+    ) -> tf.Tensor:
+        """Draws of f [S, N, P], joint over the points with `full_cov`, at O(N^3)."""
+        if not full_cov or full_output_cov:
+            return super().predict_f_samples(
+                Xnew, num_samples, False, full_output_cov, seed=seed, batch_size=batch_size
+            )
+        check_positive_integer("num_samples", num_samples)
+        mean, covariance = self.predict_f(Xnew, full_cov=True)
+        return mean + self._joint_noise(covariance, num_samples, seed)
+
+    def sample_prior(
+        self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
+    ) -> tf.Tensor:
+        """Joint draws of f from the prior [S, N, P]; costs O(N^3).
+
+        :param Xnew: [N, D].
+        """
+        check_positive_integer("num_samples", num_samples)
+        X = self._check_inputs(Xnew)
+        covariance = tf.tile(self.kernel(X)[None], [self.num_latent_gps, 1, 1])
+        return self._prior_mean(X) + self._joint_noise(covariance, num_samples, seed)
+
+    def _joint_noise(self, covariance: tf.Tensor, num_samples: int, seed: Seed) -> tf.Tensor:
+        """Draws [S, N, P] from N(0, covariance [P, N, N])."""
+        num_outputs, num_points, _ = tf.unstack(tf.shape(covariance))
+        tril = cholesky(covariance + self.jitter * tf.eye(num_points, dtype=covariance.dtype))
+        noise = normal([num_outputs, num_points, num_samples], as_seed(seed), covariance.dtype)
+        return tf.transpose(tril @ noise, [2, 1, 0])
+
+    # For training
+
+    def training_settings(self) -> dict[str, Any]:
+        """The mean, the distance and how it is estimated."""
+        return {
+            "mean": "svgp" if self.mean is None else type(self.mean).__name__,
+            "distance": self.distance,
+            "cross_term": self.cross_term,
+            "num_cross_points": self.num_cross_points,
+        }
+
+    def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:
+        """One clause saying which of mean, variance and distance is not finite at X [N, D]."""
+        at = self._at_points(X)
+        values = {
+            "the mean": lambda: self._mean(X, at),
+            "the variance r": lambda: self._variance(X, at),
+            "the Wasserstein distance": lambda: self.squared_distance(X, seed=seed),
+        }
+        for what, value in values.items():
+            if not all_finite(value()):
+                return f"{what} gives values that are not finite"
+        return EVERY_LAYER_FINITE
+
+
+LOG_TEMPERATURE = 12.0
+"""Bound of a numerical search's |log alpha|."""
+
+
+def _posterior_covariance(prior: tf.Tensor, left: _AtPoints, right: _AtPoints) -> tf.Tensor:
+    """r [P, N, N'] from k [N, N'] and the inducing points' explanations of the N and N' points."""
+    explained = tf.matmul(left.explained, right.explained, transpose_a=True)
+    return (prior - explained)[None] + tf.matmul(left.spread, right.spread, transpose_a=True)
+
+
+def marginal_likelihood_start(
+    kernel: Kernel,
+    X: np.ndarray,
+    Y: np.ndarray,
+    *,
+    noise_variance: float = 0.1,
+    num_points: int = 500,
+    max_iterations: int = 100,
+    seed: int = 0,
+) -> float:
+    """Fit a kernel in place to some of the data by GP regression's marginal likelihood.
+
+    [NeurIPS22] equation 76.
+
+    :param kernel: any GPflow kernel; its trainable parameters change.
+    :param X: [N, D].
+    :param Y: targets [N, P].
+    :param noise_variance: to start from.
+    :param num_points: rows taken at random, at a cost of their cube.
+    :param seed: of the choice.
+    :returns: the noise variance found.
+    """
+    check_positive_integer("num_points", num_points)
+    rows = np.random.default_rng(seed).permutation(len(X))[:num_points]
+    model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=noise_variance)
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss, model.trainable_variables, options={"maxiter": max_iterations}
+    )
+    return float(model.likelihood.variance.numpy())
