@@ -23,6 +23,42 @@ class Decay(BaseModel):
     every: int = Field(default=1_000, ge=1)
 
 
+class GWISettings(BaseModel):
+    """How Gaussian Wasserstein inference chooses and trains, beside what every model's `Settings` say.
+
+    The defaults are the protocol of `configs/wild2022.yaml`. All choices are made on a validation part of
+    the training data; nothing sees the test part.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    protocol: Literal["80/10/10", "90/10"] = "90/10"
+    """Training, validation and test parts. With 90/10 what was chosen is trained again on both."""
+    inducing_factors: tuple[float, ...] = Field(default=(0.5, 1.0, 2.0), min_length=1)
+    """Candidates for the number of inducing points, in square roots of the number of training points."""
+    noise_variances: tuple[float, ...] = Field(default=(0.3, 0.1, 0.01), min_length=1)
+    """Candidates for the Gaussian likelihood's variance, normalised targets."""
+    validation_steps: int = Field(default=100, ge=1)
+    """Training steps from one validation to the next."""
+    patience: int = Field(default=20, ge=1)
+    """Validations without a better one after which training stops."""
+    hidden_units: tuple[int, ...] = (10, 10)
+    """Of the mean network's hidden layers."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of the mean network."""
+    distance: Literal["squared", "root", "published"] = "squared"
+    """Wasserstein distance of the objective, as in `gpflow_dkp.models.GWI`."""
+    cross_term: Literal["nystrom", "eigenvalues", "exact"] = "nystrom"
+    """Its estimator."""
+
+    @field_validator("inducing_factors", "noise_variances")
+    @classmethod
+    def _check_positive(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if min(values) <= 0:
+            raise ValueError("must be above 0")
+        return values
+
+
 class Settings(BaseModel):
     """How a model is built, trained and evaluated: all that changes a run's numbers.
 
@@ -48,6 +84,8 @@ class Settings(BaseModel):
     """Samples that the reported ELBO is averaged over."""
     test_samples: int = Field(default=100, ge=2)
     """Components of the predictive mixture."""
+    gwi: GWISettings | None = None
+    """Of Gaussian Wasserstein inference; null for the defaults."""
 
     @field_validator("learning_rate")
     @classmethod

@@ -36,7 +36,10 @@ class Run:
     @cached_property
     def settings_json(self) -> str:
         """Everything that changes the numbers besides the other parts of the key, sorted."""
-        content: dict[str, object] = {"depth": self.depth, **self.settings.model_dump()}
+        settings = self.settings.model_dump()
+        if settings["gwi"] is None:  # as in the keys of rows stored before there was such a field
+            del settings["gwi"]
+        content: dict[str, object] = {"depth": self.depth, **settings}
         if self.csv is not None:
             content["csv"] = {"sha256": self.csv.sha256, "target": self.csv.target}
         return json.dumps(content, sort_keys=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Decay, Settings
-from .registry import Array, Builder, TrainingRecord, register_model
+from .registry import Array, Builder, register_model
 
 KERNELS = ("squared_exponential", "relu")
 
@@ -31,7 +31,7 @@ def _builder(cls: str, **fixed: Any) -> Builder:
     ) -> Any:
         from gpflow_dkp import models
 
-        likelihood = None if num_classes is None else _classes_likelihood(num_classes, settings)
+        likelihood = None if num_classes is None else classes_likelihood(num_classes, settings)
         return getattr(models, cls).from_data(
             X,
             Y,
@@ -48,7 +48,7 @@ def _builder(cls: str, **fixed: Any) -> Builder:
     return build
 
 
-def _classes_likelihood(num_classes: int, settings: Settings) -> Any:
+def classes_likelihood(num_classes: int, settings: Settings) -> Any:
     """GPflow's likelihood of labels: Bernoulli for two classes, else as the settings say."""
     import gpflow
 
@@ -82,10 +82,12 @@ def train_with_fit(
     checkpoint_seconds: float,
     report_step: Callable[[int], None],
     natural_gradient: Decay | None = None,
-) -> TrainingRecord:
-    """Train with `gpflow_dkp.training.fit`.
+    **choosing: Any,
+) -> Any:
+    """Train with `gpflow_dkp.training.fit`, and return its `History`.
 
     :param natural_gradient: step size of natural gradients for the output layer, None for Adam.
+    :param choosing: `fit`'s `validation_data`, `validation_steps` and `patience`.
     """
     from gpflow_dkp.training import ExponentialDecay, fit
 
@@ -107,4 +109,5 @@ def train_with_fit(
         checkpoint_seconds=checkpoint_seconds,
         callbacks=[report_step],
         progress=False,
+        **choosing,
     )

@@ -35,14 +35,19 @@ def paper_results(paper: str | None = None) -> tuple[PaperResult, ...]:
     return tuple(row for row in rows if paper in (None, row.paper))
 
 
+OUR_NAMES = {"test_nll": ("test_log_likelihood", -1.0), "test_accuracy": ("accuracy", 1.0)}
+"""Metrics that the papers name otherwise: our name, and the factor to ours."""
+
+
 def _parse(row: dict[str, str]) -> PaperResult:
+    metric, factor = OUR_NAMES.get(row["metric"], (row["metric"], 1.0))
     return PaperResult(
         paper=row["paper"],
         dataset=row["dataset"],
         depth=int(row["depth"]) if row["depth"] else None,
         model=row["model"],
-        metric=row["metric"],
-        value=float(row["value"]),
+        metric=metric,
+        value=factor * float(row["value"]),
         error=float(row["error"]) if row["error"] else None,
         error_kind=row["error_kind"],
         decimals=len(row["value"].partition(".")[2]),

@@ -91,7 +91,7 @@ class TableLine:
 
 
 def agrees(ours: float, published: PaperResult) -> bool | None:
-    """Whether `ours` is within two of the paper's standard errors of its figure, or better.
+    """Whether `ours` is within two of the paper's printed errors of its figure, or better.
 
     `ours` is rounded to the decimals that the paper prints: an error printed as 0.00 then asks for
     the printed figure. None where the paper prints no error, or no direction is better.
@@ -134,13 +134,25 @@ def summarise(
         figures = {
             metric: (
                 _summary(group, metric),
-                published.get((dataset, depth or None, model, metric)) if paper else None,
+                _published_of(published, dataset, depth, model, metric) if paper else None,
             )
             for metric in metrics
         }
         num_splits = len({row.split for row in group})
         lines.append(TableLine(dataset, depth, model, num_steps(settings), num_splits, figures))
     return lines
+
+
+def _published_of(
+    published: dict[tuple[str, int | None, str, str], PaperResult],
+    dataset: str,
+    depth: int,
+    model: str,
+    metric: str,
+) -> PaperResult | None:
+    """The printed figure; one printed without a depth is beside any."""
+    known = published.get((dataset, depth or None, model, metric))
+    return known or published.get((dataset, None, model, metric))
 
 
 def printed_depth(row: ResultRow, depth_counts_output_layer: bool) -> int:
@@ -216,7 +228,7 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
     note = "Mean ± standard error over splits."
     if paired:
         note += (
-            " published: the paper's; ✓ ours is within two of its standard errors or better, ✗ not."
+            " published: the paper's; ✓ ours is within two of its printed errors or better, ✗ not."
         )
     return header, cells, note
 

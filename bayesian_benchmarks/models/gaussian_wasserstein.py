@@ -1,0 +1,244 @@
+"""Gaussian Wasserstein inference as [NeurIPS22] trains it, with every choice made on a validation part.
+
+`gwi-net` has a neural network as its mean, `gwi-svgp` that of a sparse GP; `svgp` is the sparse GP
+itself, by its evidence lower bound. Noise variance, number of inducing points, number of steps and the
+temperature of the predictive variance are chosen on part of the training data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..config import GWISettings, Settings
+from .deep import classes_likelihood, train_with_fit
+from .registry import Array, Builder, TrainingRecord, register_model
+
+VALIDATION_FRACTION = 1 / 9
+"""Of the training part: a tenth of all data where the test part is a tenth."""
+
+Data = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is chosen: the number of inducing points in square roots of N, and the noise variance."""
+
+    inducing_factor: float
+    noise_variance: float
+
+
+@dataclass
+class Record:
+    """What all of a selection's trainings cost, with the last one's time a step."""
+
+    seconds: float = 0.0
+    seconds_per_step: float = float("nan")
+    num_recoveries: int = 0
+
+    def add(self, record: TrainingRecord) -> None:
+        """Count another training."""
+        self.seconds += record.seconds
+        self.seconds_per_step = record.seconds_per_step
+        self.num_recoveries += record.num_recoveries
+
+
+class SelectedGWI:
+    """A GWI model whose settings are chosen by training; predictions are the chosen model's.
+
+    :param mean: "net" or "svgp".
+    :param num_classes: for labels, None for targets.
+    """
+
+    def __init__(
+        self,
+        mean: Literal["net", "svgp"],
+        settings: Settings,
+        seed: int,
+        num_classes: int | None = None,
+    ) -> None:
+        self.mean, self.settings, self.seed = mean, settings, seed
+        self.num_classes = num_classes
+        self.chosen: Candidate | None = None
+        self.model: Any = None
+
+    @property
+    def gwi(self) -> GWISettings:
+        """What the settings say of GWI."""
+        return self.settings.gwi or GWISettings()
+
+    def build(self, data: Data, candidate: Candidate) -> Any:
+        """An untrained model."""
+        import gpflow
+
+        from gpflow_dkp.models import GWI
+
+        X, Y = data
+        settings: dict[str, Any] = {}
+        if self.num_classes is None:
+            settings["noise_variance"] = candidate.noise_variance
+        else:
+            settings["likelihood"] = classes_likelihood(self.num_classes, self.settings)
+        if self.mean == "net":
+            settings["hidden_units"] = self.gwi.hidden_units
+            settings["activation"] = self.gwi.activation
+        model = GWI.from_data(
+            X,
+            Y,
+            mean=self.mean,
+            num_inducing=max(1, round(candidate.inducing_factor * np.sqrt(len(X)))),
+            num_data=len(X),
+            distance=self.gwi.distance,
+            cross_term=self.gwi.cross_term,
+            seed=self.seed,
+            **settings,
+        )
+        gpflow.set_trainable(model.inducing_variable, self.mean == "svgp")
+        return model
+
+    def train(
+        self,
+        data: Data,
+        *,
+        checkpoint_dir: Path | None,
+        checkpoint_seconds: float,
+        report_step: Callable[[int], None],
+    ) -> TrainingRecord:
+        """Choose, and train what was chosen. Every training has a checkpoint folder of its own."""
+        gwi, record = self.gwi, Record()
+        training, validation = split_validation(data, self.seed)
+        again = gwi.protocol == "90/10"
+        noise_variances = gwi.noise_variances if self.num_classes is None else (1.0,)
+        num_trainings = len(noise_variances) + len(gwi.inducing_factors) - 1 + again
+        count = 0
+
+        def fit(
+            candidate: Candidate, data: Data, settings: Settings, **choosing: Any
+        ) -> tuple[Any, Any]:
+            nonlocal count
+            before = count * self.settings.num_steps
+            model = self.build(data, candidate)
+            history = train_with_fit(
+                model,
+                data,
+                settings=settings,
+                seed=self.seed,
+                checkpoint_dir=checkpoint_dir and checkpoint_dir / f"training-{count}",
+                checkpoint_seconds=checkpoint_seconds,
+                report_step=lambda step: report_step((before + step) // num_trainings),
+                **choosing,
+            )
+            record.add(history)
+            count += 1
+            return model, history
+
+        trained: dict[Candidate, tuple[float, Any, int]] = {}
+
+        def best_of(candidates: Sequence[Candidate]) -> Candidate:
+            for candidate in candidates:
+                if candidate in trained:
+                    continue
+                model, history = fit(
+                    candidate,
+                    training,
+                    self.settings,
+                    validation_data=validation,
+                    validation_steps=min(gwi.validation_steps, self.settings.num_steps),
+                    patience=gwi.patience,
+                )
+                num_steps, _ = history.best_validation
+                trained[candidate] = model.temper(validation), model, num_steps
+            return max(candidates, key=lambda candidate: trained[candidate][0])
+
+        middle = gwi.inducing_factors[len(gwi.inducing_factors) // 2]
+        best = best_of([Candidate(middle, noise) for noise in noise_variances])
+        best = best_of([replace(best, inducing_factor=factor) for factor in gwi.inducing_factors])
+        self.chosen = best
+        _, self.model, num_steps = trained[best]
+        if again:
+            temperature = self.model.temperature.numpy()
+            settings = self.settings.model_copy(update={"num_steps": num_steps})
+            self.model, _ = fit(best, data, settings)
+            self.model.temperature.assign(temperature)
+        return record
+
+    def elbo(self, data: Data, **sampling: Any) -> Any:
+        """The chosen model's objective, which is no bound on the evidence."""
+        return self.model.elbo(data, **sampling)
+
+    def predict_mixture(self, X: Array, **sampling: Any) -> Any:
+        """The chosen model's prediction, one component."""
+        return self.model.predict_mixture(X, **sampling)
+
+    def predict_f(self, X: Array, **sampling: Any) -> Any:
+        """The chosen model's latent functions."""
+        return self.model.predict_f(X, **sampling)
+
+
+def split_validation(data: Data, seed: int) -> tuple[Data, Data]:
+    """The rows to train on and the rows to choose by, at random by the seed."""
+    X, Y = data
+    num_validation = max(1, round(VALIDATION_FRACTION * len(X)))
+    order = np.random.RandomState(seed).permutation(len(X))
+    held_out, kept = np.split(order, [num_validation])
+    return (X[kept], Y[kept]), (X[held_out], Y[held_out])
+
+
+def _builder(mean: Literal["net", "svgp"]) -> Builder:
+    def build(
+        X: Array,
+        Y: Array,
+        *,
+        depth: int,
+        settings: Settings,
+        seed: int,
+        num_classes: int | None = None,
+    ) -> SelectedGWI:
+        return SelectedGWI(mean, settings, seed, num_classes)
+
+    return build
+
+
+def train_and_choose(
+    model: SelectedGWI, data: Data, *, settings: Settings, seed: int, **training: Any
+) -> TrainingRecord:
+    """`SelectedGWI.train`, whose settings and seed the model has already."""
+    return model.train(data, **training)
+
+
+MEANS: tuple[Literal["net", "svgp"], ...] = ("net", "svgp")
+for _mean in MEANS:
+    register_model(f"gwi-{_mean}", train=train_and_choose)(_builder(_mean))
+
+
+@register_model("svgp")
+def build_svgp(
+    X: Array,
+    Y: Array,
+    *,
+    depth: int,
+    settings: Settings,
+    seed: int,
+    num_classes: int | None = None,
+) -> Any:
+    """A sparse GP, equal to GPflow's SVGP, with inducing points at k-means centres."""
+    import gpflow
+
+    from gpflow_dkp.models import LatentVariableDGP
+
+    likelihood = gpflow.likelihoods.Gaussian(0.1)
+    if num_classes is not None:
+        likelihood = classes_likelihood(num_classes, settings)
+    return LatentVariableDGP.from_architecture(
+        "GP",
+        (X, Y),
+        inference="vi",
+        num_inducing=settings.num_inducing,
+        likelihood=likelihood,
+        num_data=len(X),
+        seed=seed,
+    )
