@@ -50,6 +50,8 @@ class GWISettings(BaseModel):
     """Wasserstein distance of the objective, as in `gpflow_dkp.models.GWI`."""
     cross_term: Literal["nystrom", "eigenvalues", "exact"] = "nystrom"
     """Its estimator."""
+    num_cross_points: int = Field(default=50, ge=1)
+    """Points of the estimate, at most a batch's."""
 
     @field_validator("inducing_factors", "noise_variances")
     @classmethod

@@ -6,7 +6,6 @@ import math
 
 import gpflow
 import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow.base import TensorType
 
 
@@ -14,8 +13,7 @@ class RobustMax(gpflow.likelihoods.RobustMax):
     """GPflow's inverse link of `MultiClass`, without the 1e-6 that GPflow adds to each probability.
 
     S(x, j) = pi^{-1/2} sum_i w_i prod_{l != j} Phi((m_j + sqrt(2 r_j) xi_i - m_l) / sqrt(r_l)), the
-    probability that output j is the largest, as a sum of logarithms: its gradient does not vanish
-    where the labelled class is far from it ([NeurIPS22] equation 70, with Phi the normal distribution
+    probability that output j is the largest ([NeurIPS22] equation 70, with Phi the normal distribution
     function where it prints a density, and standard deviations where the published code has variances).
     """
 
@@ -30,8 +28,8 @@ class RobustMax(gpflow.likelihoods.RobustMax):
         own_scale = tf.gather(scale, labels, batch_dims=1)
         points = own_mean[:, None] + math.sqrt(2.0) * own_scale[:, None] * gh_x
         standardised = (points[:, None] - mu[..., None]) / scale[..., None]
-        normal = tfp.distributions.Normal(tf.zeros([], mu.dtype), tf.ones([], mu.dtype))
-        others = 1.0 - tf.one_hot(labels, self.num_classes, dtype=mu.dtype)
-        log_product = tf.reduce_sum(others[..., None] * normal.log_cdf(standardised), 1)
+        below = 0.5 * tf.math.erfc(-standardised / math.sqrt(2.0))
+        own = tf.one_hot(labels, self.num_classes, dtype=tf.bool, on_value=True, off_value=False)
+        below = tf.where(own[..., None], tf.ones_like(below), below)
         weights = tf.cast(gh_w, mu.dtype) / math.sqrt(math.pi)
-        return tf.reduce_sum(tf.exp(log_product) * weights, -1, keepdims=True)
+        return tf.reduce_sum(tf.reduce_prod(below, 1) * weights, -1, keepdims=True)

@@ -11,6 +11,7 @@ the batch, S of them for the estimate, P outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -18,6 +19,30 @@ from .linalg import cholesky, transpose
 
 NEGLIGIBLE = 1e-8
 """Singular and eigenvalues below this fraction of the largest have no gradient."""
+
+
+class LowRankUpdate(NamedTuple):
+    """Covariances r_BS = k_BS + A_B^T E A_S of P outputs, which need not be formed to be multiplied.
+
+    :param prior: k_BS [B, S].
+    :param left: A_B [M, B].
+    :param right: A_S [M, S].
+    :param excess: symmetric E [P, M, M].
+    """
+
+    prior: tf.Tensor
+    left: tf.Tensor
+    right: tf.Tensor
+    excess: tf.Tensor
+
+    def to_dense(self) -> tf.Tensor:
+        """r_BS [P, B, S]."""
+        return self.prior + tf.matmul(self.left, self.excess @ self.right, transpose_a=True)
+
+    def multiplied_by(self, matrix: tf.Tensor) -> tf.Tensor:
+        """`matrix` [R, B] times r_BS: [P, R, S]."""
+        inner = tf.matmul(matrix, self.left, transpose_b=True)
+        return matrix @ self.prior + inner @ (self.excess @ self.right)
 
 
 @tf.custom_gradient
@@ -44,7 +69,11 @@ def nuclear_norm(
 
 
 def nystrom_cross_term(
-    k_bs: tf.Tensor, k_ss: tf.Tensor, r_bs: tf.Tensor, r_ss: tf.Tensor, jitter: tf.Tensor | float
+    k_bs: tf.Tensor,
+    k_ss: tf.Tensor,
+    r_bs: tf.Tensor | LowRankUpdate,
+    r_ss: tf.Tensor,
+    jitter: tf.Tensor | float,
 ) -> tf.Tensor:
     """c of the Nystrom approximations of k and r on S points: never above the exact c of the batch.
 
@@ -52,7 +81,7 @@ def nystrom_cross_term(
 
     :param k_bs: [B, S].
     :param k_ss: [S, S].
-    :param r_bs: [P, B, S].
+    :param r_bs: [P, B, S], dense or not.
     :param r_ss: [P, S, S].
     :param jitter: added to the diagonals of k_ss and r_ss.
     :returns: [P].
@@ -60,10 +89,9 @@ def nystrom_cross_term(
     num_points = tf.cast(tf.shape(k_bs)[0], k_bs.dtype)
     eye = jitter * tf.eye(tf.shape(k_ss)[-1], dtype=k_ss.dtype)
     tril_k, tril_r = cholesky(k_ss + eye), cholesky(r_ss + eye)
-    # Two solves of the product k_SB r_BS would be cheaper, and lose half the digits to its condition.
-    phi_p = tf.linalg.triangular_solve(tril_k, transpose(k_bs))
-    phi_q = tf.linalg.triangular_solve(tril_r, transpose(r_bs))
-    return nuclear_norm(tf.matmul(phi_p, phi_q, transpose_b=True)) / num_points
+    # Both solves after the product would be cheaper, and lose half the digits to its condition.
+    product = _multiply(tf.linalg.triangular_solve(tril_k, transpose(k_bs)), r_bs)
+    return nuclear_norm(tf.linalg.triangular_solve(tril_r, transpose(product))) / num_points
 
 
 def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float) -> tf.Tensor:
@@ -80,29 +108,34 @@ def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float
     return nuclear_norm(tf.matmul(tril_k, tril_r, transpose_a=True)) / num_points
 
 
-def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor) -> tf.Tensor:
+def _multiply(matrix: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
+    """`matrix` [R, B] times r_BS: [P, R, S]."""
+    return r_bs.multiplied_by(matrix) if isinstance(r_bs, LowRankUpdate) else matrix @ r_bs
+
+
+def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
     """[NeurIPS22]'s estimate of c, sum_s sqrt(max(Re lambda_s, 0)) / sqrt(B S).
 
-    lambda_s are the eigenvalues of the non-symmetric r_SB k_BS, which can be complex where S are not all
-    the points of B.
+    lambda_s are the eigenvalues of r_SB k_BS, which is not symmetric, so that they can be complex where S
+    are not all the points of B.
 
     :param k_bs: [B, S].
-    :param r_bs: [P, B, S].
+    :param r_bs: [P, B, S], dense or not.
     :returns: [P].
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
-    roots = _sum_of_root_eigenvalues(tf.matmul(r_bs, k_bs, transpose_a=True))
+    roots = _sum_of_root_eigenvalues(_multiply(transpose(k_bs), r_bs))
     return roots / tf.sqrt(num_points * num_chosen)
 
 
-def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor) -> tf.Tensor:
+def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
     """Eigenvalues of r_SB k_BS / sqrt(B S), complex [P, S], the largest real part first.
 
     [NeurIPS22] figure 4: how fast they decay, and how far from real and positive they are. Arguments
     as in `eigenvalue_cross_term`.
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
-    product = tf.matmul(r_bs, k_bs, transpose_a=True) / tf.sqrt(num_points * num_chosen)
+    product = _multiply(transpose(k_bs), r_bs) / tf.sqrt(num_points * num_chosen)
     values = tf.linalg.eigvals(product)
     order = tf.argsort(tf.math.real(values), axis=-1, direction="DESCENDING")
     return tf.gather(values, order, batch_dims=values.shape.rank - 1)

@@ -1,4 +1,4 @@
-"""Gaussian Wasserstein inference as [NeurIPS22] trains it, with every choice made on a validation part.
+"""Gaussian Wasserstein inference as [NeurIPS22] trains it, every choice made on a validation part.
 
 `gwi-net` has a neural network as its mean, `gwi-svgp` that of a sparse GP; `svgp` is the sparse GP
 itself, by its evidence lower bound. Noise variance, number of inducing points, number of steps and the
@@ -63,6 +63,7 @@ class SelectedGWI:
     ) -> None:
         self.mean, self.settings, self.seed = mean, settings, seed
         self.num_classes = num_classes
+        self.kernel: Any = None
         self.chosen: Candidate | None = None
         self.model: Any = None
 
@@ -71,6 +72,16 @@ class SelectedGWI:
         """What the settings say of GWI."""
         return self.settings.gwi or GWISettings()
 
+    def start(self, data: Data) -> None:
+        """The kernel, by the marginal likelihood of the training data, and the noise it finds for labels."""
+        from gpflow_dkp.models.from_data import squared_exponential
+        from gpflow_dkp.models.gwi import marginal_likelihood_start
+
+        X, Y = data
+        targets = Y if self.num_classes is None else np.eye(self.num_classes)[Y[:, 0].astype(int)]
+        self.kernel = squared_exponential(X.shape[1])
+        self.label_noise = marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)
+
     def build(self, data: Data, candidate: Candidate) -> Any:
         """An untrained model."""
         import gpflow
@@ -78,10 +89,9 @@ class SelectedGWI:
         from gpflow_dkp.models import GWI
 
         X, Y = data
-        settings: dict[str, Any] = {}
-        if self.num_classes is None:
-            settings["noise_variance"] = candidate.noise_variance
-        else:
+        settings: dict[str, Any] = {"noise_variance": candidate.noise_variance}
+        if self.num_classes is not None:
+            settings["noise_variance"] = self.label_noise
             settings["likelihood"] = classes_likelihood(self.num_classes, self.settings)
         if self.mean == "net":
             settings["hidden_units"] = self.gwi.hidden_units
@@ -91,9 +101,12 @@ class SelectedGWI:
             Y,
             mean=self.mean,
             num_inducing=max(1, round(candidate.inducing_factor * np.sqrt(len(X)))),
+            kernel=gpflow.utilities.deepcopy(self.kernel),
+            num_marginal_points=0,
             num_data=len(X),
             distance=self.gwi.distance,
             cross_term=self.gwi.cross_term,
+            num_cross_points=min(self.gwi.num_cross_points, self.settings.batch_size, len(X)),
             seed=self.seed,
             **settings,
         )
@@ -111,6 +124,7 @@ class SelectedGWI:
         """Choose, and train what was chosen. Every training has a checkpoint folder of its own."""
         gwi, record = self.gwi, Record()
         training, validation = split_validation(data, self.seed)
+        self.start(training)
         again = gwi.protocol == "90/10"
         noise_variances = gwi.noise_variances if self.num_classes is None else (1.0,)
         num_trainings = len(noise_variances) + len(gwi.inducing_factors) - 1 + again
@@ -164,6 +178,7 @@ class SelectedGWI:
             settings = self.settings.model_copy(update={"num_steps": num_steps})
             self.model, _ = fit(best, data, settings)
             self.model.temperature.assign(temperature)
+        self.model.num_cross_points = None  # as many as a batch of the evaluation allows
         return record
 
     def elbo(self, data: Data, **sampling: Any) -> Any:

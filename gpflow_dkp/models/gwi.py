@@ -26,10 +26,11 @@ from ..layers.base import (
     check_positive,
     check_positive_integer,
 )
-from ..linalg import cholesky
+from ..linalg import cholesky, outer_product
 from ..means import Mean, MultilayerPerceptron, as_mean
 from ..random import Seed, as_seed, normal
 from ..wasserstein import (
+    LowRankUpdate,
     cross_spectrum,
     eigenvalue_cross_term,
     exact_cross_term,
@@ -52,14 +53,16 @@ CROSS_POINTS = 100
 
 
 class _AtPoints(NamedTuple):
-    """The inducing points' explanation of N points, from which every covariance of r follows.
+    """What the inducing points say of N points.
 
     :param explained: A = chol(k_ZZ)^{-1} k_ZX [M, N].
-    :param spread: q_sqrt^T A [P, M, N].
+    :param mean: m_Q [N, P].
+    :param variance: r [N, P], untempered.
     """
 
     explained: tf.Tensor
-    spread: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
 
 
 class GWI(MonteCarloModel):
@@ -189,6 +192,7 @@ class GWI(MonteCarloModel):
         kernel: Kernel | str = "squared_exponential",
         likelihood: Likelihood | None = None,
         noise_variance: float | None = None,
+        num_marginal_points: int = 500,
         train_hyperparameters: bool = False,
         seed: int = 0,
         **settings: Any,
@@ -203,7 +207,9 @@ class GWI(MonteCarloModel):
         :param num_inducing: M, default the square root of N.
         :param kernel: "squared_exponential" or "relu" with ARD, or a GPflow kernel to start from.
         :param likelihood: default Gaussian with the noise variance found.
-        :param noise_variance: of the Gaussian likelihood instead.
+        :param noise_variance: of the Gaussian likelihood and the start instead.
+        :param num_marginal_points: rows for the marginal likelihood; 0 to take the kernel as it is given,
+            with `noise_variance`.
         :param train_hyperparameters: train kernel and Gaussian noise further; they are fixed otherwise.
         :param seed: of the clustering, the subset and the network's starting values.
         :param settings: further arguments of the constructor, or of `net`.
@@ -223,8 +229,15 @@ class GWI(MonteCarloModel):
             if isinstance(kernel, str):
                 check_choice("kernel", kernel, tuple(KERNELS))
                 kernel = KERNELS[kernel](X.shape[1])
-            found = marginal_likelihood_start(kernel, X, targets, seed=seed)
-            noise_variance = found if noise_variance is None else noise_variance
+            if num_marginal_points:
+                found = marginal_likelihood_start(
+                    kernel, X, targets, num_points=num_marginal_points, seed=seed
+                )
+                noise_variance = found if noise_variance is None else noise_variance
+            elif noise_variance is None:
+                raise ValueError(
+                    "noise_variance: got None, needs a number if num_marginal_points is 0"
+                )
             likelihood = likelihood or Gaussian(noise_variance)
         for part in (kernel, likelihood):
             gpflow.set_trainable(part, train_hyperparameters)
@@ -260,9 +273,7 @@ class GWI(MonteCarloModel):
         """
         check_positive("noise_variance", noise_variance)
         X, targets = (tf.cast(part, gpflow.default_float()) for part in data)
-        explained = tf.linalg.triangular_solve(
-            self._tril(), covariances.Kuf(self.inducing_variable, self.kernel, X)
-        )
+        explained = self._explain(X)
         weight = (num_data or len(X)) / len(X) / noise_variance
         precision = weight * tf.matmul(explained, explained, transpose_b=True)
         precision += tf.eye(self.num_inducing, dtype=precision.dtype)
@@ -288,10 +299,9 @@ class GWI(MonteCarloModel):
         X, Y = self._check_data(data)
         seed = as_seed(seed)
         at = self._at_points(X)
-        mean, variance = self._mean(X, at), self._variance(X, at)
-        moments = mean[None], variance[None]
+        moments = at.mean[None], at.variance[None]
         expected = self._of_likelihood("variational_expectations", X, moments, seed, Y)
-        squared = self._squared_distance(X, at, mean, variance, seed)
+        squared = self._squared_distance(X, at, seed)
         if self.distance == "squared":
             return tf.reduce_sum(expected), -squared
         positive_part = squared > MIN_VARIANCE[squared.dtype]
@@ -307,10 +317,7 @@ class GWI(MonteCarloModel):
         :param seed: chooses the cross term's points.
         """
         X = self._check_inputs(X)
-        at = self._at_points(X)
-        return self._squared_distance(
-            X, at, self._mean(X, at), self._variance(X, at), as_seed(seed)
-        )
+        return self._squared_distance(X, self._at_points(X), as_seed(seed))
 
     def spectrum(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:
         """Eigenvalues of the paper's cross term on X [B, D], complex [P, S], the largest first.
@@ -318,32 +325,32 @@ class GWI(MonteCarloModel):
         [NeurIPS22] figure 4; see `gpflow_dkp.wasserstein.cross_spectrum`.
         """
         X = self._check_inputs(X)
-        return cross_spectrum(*self._cross_covariances(X, self._at_points(X), as_seed(seed))[:2])
+        return cross_spectrum(*self._cross_covariances(X, self._explain(X), as_seed(seed))[:2])
 
-    def _squared_distance(
-        self, X: tf.Tensor, at: _AtPoints, mean: tf.Tensor, variance: tf.Tensor, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def _squared_distance(self, X: tf.Tensor, at: _AtPoints, seed: tf.Tensor) -> tf.Tensor:
         if self.cross_term == "exact":
-            cross = exact_cross_term(*self._covariances(X, at), self.jitter)
+            k_bb = self.kernel(X)
+            r_bb = self._update(k_bb, at.explained, at.explained).to_dense()
+            cross = exact_cross_term(k_bb, r_bb, self.jitter)
         else:
-            k_bs, r_bs, chosen = self._cross_covariances(X, at, seed)
+            k_bs, r_bs, chosen = self._cross_covariances(X, at.explained, seed)
             if self.cross_term == "eigenvalues":
                 cross = eigenvalue_cross_term(k_bs, r_bs)
             else:
-                k_ss, r_ss = tf.gather(k_bs, chosen), tf.gather(r_bs, chosen, axis=1)
+                k_ss = tf.gather(k_bs, chosen)
+                r_ss = r_bs._replace(prior=k_ss, left=r_bs.right).to_dense()
                 cross = nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, self.jitter)
-        terms = tf.square(self._prior_mean(X) - mean) + variance
+        terms = tf.square(self._prior_mean(X) - at.mean) + at.variance
         terms += self.kernel(X, full_cov=False)[:, None]
         return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross)
 
     def _cross_covariances(
-        self, X: tf.Tensor, at: _AtPoints, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """k_BS [B, S], r_BS [P, B, S] and which points of the batch S are [S]."""
+        self, X: tf.Tensor, explained: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, LowRankUpdate, tf.Tensor]:
+        """k_BS [B, S], r_BS and which points of the batch S are [S]."""
         chosen = self._choose_points(X, seed)
-        at_chosen = _AtPoints(*(tf.gather(part, chosen, axis=-1) for part in at))
         k_bs = self.kernel(X, tf.gather(X, chosen))
-        return k_bs, _posterior_covariance(k_bs, at, at_chosen), chosen
+        return k_bs, self._update(k_bs, explained, tf.gather(explained, chosen, axis=1)), chosen
 
     def _choose_points(self, X: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """S rows of the batch, without repetition."""
@@ -364,10 +371,21 @@ class GWI(MonteCarloModel):
             covariance + self.jitter * tf.eye(self.num_inducing, dtype=covariance.dtype)
         )
 
-    def _at_points(self, X: tf.Tensor) -> _AtPoints:
+    def _explain(self, X: tf.Tensor) -> tf.Tensor:
+        """A [M, N]."""
         cross = covariances.Kuf(self.inducing_variable, self.kernel, X)
-        explained = tf.linalg.triangular_solve(self._tril(), cross)
-        return _AtPoints(explained, tf.matmul(self.q_sqrt, explained, transpose_a=True))
+        return tf.linalg.triangular_solve(self._tril(), cross)
+
+    def _at_points(self, X: tf.Tensor) -> _AtPoints:
+        explained = self._explain(X)
+        if self.mean is not None:
+            mean = tf.cast(self.mean(X), X.dtype)
+        else:
+            mean = self._prior_mean(X) + tf.matmul(explained, self.q_mu, transpose_a=True)
+        unexplained = self.kernel(X, full_cov=False) - tf.reduce_sum(tf.square(explained), 0)
+        spread = tf.matmul(self.q_sqrt, explained, transpose_a=True)
+        variance = unexplained[:, None] + tf.transpose(tf.reduce_sum(tf.square(spread), 1))
+        return _AtPoints(explained, mean, tf.maximum(variance, MIN_VARIANCE[variance.dtype]))
 
     def _prior_mean(self, X: tf.Tensor) -> tf.Tensor:
         """m_P [N, P]."""
@@ -375,22 +393,12 @@ class GWI(MonteCarloModel):
             return tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
         return self.prior_mean(X)
 
-    def _mean(self, X: tf.Tensor, at: _AtPoints) -> tf.Tensor:
-        """m_Q [N, P]."""
-        if self.mean is not None:
-            return tf.cast(self.mean(X), X.dtype)
-        return self._prior_mean(X) + tf.matmul(at.explained, self.q_mu, transpose_a=True)
-
-    def _variance(self, X: tf.Tensor, at: _AtPoints) -> tf.Tensor:
-        """r [N, P] at each point, untempered."""
-        unexplained = self.kernel(X, full_cov=False) - tf.reduce_sum(tf.square(at.explained), 0)
-        variance = unexplained[:, None] + tf.transpose(tf.reduce_sum(tf.square(at.spread), 1))
-        return tf.maximum(variance, MIN_VARIANCE[variance.dtype])
-
-    def _covariances(self, X: tf.Tensor, at: _AtPoints) -> tuple[tf.Tensor, tf.Tensor]:
-        """k [N, N] and r [P, N, N], untempered."""
-        prior = self.kernel(X)
-        return prior, _posterior_covariance(prior, at, at)
+    def _update(self, prior: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> LowRankUpdate:
+        """r between points from k [N, N'] and A [M, N], [M, N'], untempered."""
+        eye = tf.eye(self.num_inducing, dtype=prior.dtype)
+        return LowRankUpdate(
+            prior, left, right, outer_product(tf.convert_to_tensor(self.q_sqrt)) - eye
+        )
 
     # Prediction
 
@@ -460,7 +468,7 @@ class GWI(MonteCarloModel):
         self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
     ) -> MeanAndVariance:
         at = self._at_points(X)
-        return self._mean(X, at)[None], (self.temperature * self._variance(X, at))[None]
+        return at.mean[None], (self.temperature * at.variance)[None]
 
     def _of_likelihood(
         self,
@@ -499,8 +507,8 @@ class GWI(MonteCarloModel):
             return super().predict_f(Xnew, False, full_output_cov, batch_size=batch_size)
         X = self._check_inputs(Xnew)
         at = self._at_points(X)
-        _, covariance = self._covariances(X, at)
-        return self._mean(X, at), self.temperature[:, None, None] * covariance
+        covariance = self._update(self.kernel(X), at.explained, at.explained).to_dense()
+        return at.mean, self.temperature[:, None, None] * covariance
 
     def predict_f_samples(
         self,
@@ -555,8 +563,8 @@ class GWI(MonteCarloModel):
         """One clause saying which of mean, variance and distance is not finite at X [N, D]."""
         at = self._at_points(X)
         values = {
-            "the mean": lambda: self._mean(X, at),
-            "the variance r": lambda: self._variance(X, at),
+            "the mean": lambda: at.mean,
+            "the variance r": lambda: at.variance,
             "the Wasserstein distance": lambda: self.squared_distance(X, seed=seed),
         }
         for what, value in values.items():
@@ -567,12 +575,6 @@ class GWI(MonteCarloModel):
 
 LOG_TEMPERATURE = 12.0
 """Bound of a numerical search's |log alpha|."""
-
-
-def _posterior_covariance(prior: tf.Tensor, left: _AtPoints, right: _AtPoints) -> tf.Tensor:
-    """r [P, N, N'] from k [N, N'] and the inducing points' explanations of the N and N' points."""
-    explained = tf.matmul(left.explained, right.explained, transpose_a=True)
-    return (prior - explained)[None] + tf.matmul(left.spread, right.spread, transpose_a=True)
 
 
 def marginal_likelihood_start(
