@@ -87,9 +87,13 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     )
     what.add_argument("--models", nargs="+", metavar="NAME", help="see --list")
     what.add_argument("--datasets", nargs="+", metavar="NAME", help="see --list")
-    what.add_argument("--csv", metavar="FILE", help="your own data: a header line and numbers")
     classes = "; its values are 0, 1, 2, ..." if program.task == "classification" else ""
-    what.add_argument("--target", metavar="COLUMN", help=f"the column of --csv to predict{classes}")
+    csv = "your own data: a header line and numbers"
+    target = f"the column of --csv to predict{classes}"
+    if program.task == "ood":  # whose data are two sets
+        csv = target = argparse.SUPPRESS
+    what.add_argument("--csv", metavar="FILE", help=csv)
+    what.add_argument("--target", metavar="COLUMN", help=target)
     what.add_argument("--splits", nargs="+", metavar="K", help="such as 0 1 2, 0-4, or all")
     names = ", for models whose name does not say them" if program.task == "density" else ""
     what.add_argument(

@@ -46,6 +46,8 @@ class GWISettings(BaseModel):
     """Of the mean network's hidden layers."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Of the mean network."""
+    epsilon: float = Field(default=0.01, gt=0, lt=1)
+    """Of the robust-max likelihood of classes."""
     distance: Literal["squared", "root", "published"] = "squared"
     """Wasserstein distance of the objective, as in `gpflow_dkp.models.GWI`."""
     cross_term: Literal["nystrom", "eigenvalues", "exact"] = "nystrom"
@@ -130,6 +132,16 @@ class ClassificationSettings(Settings):
     """Of more than two classes; two have GPflow's Bernoulli."""
     likelihood_samples: int = Field(default=10, ge=1)
     """Monte Carlo draws of the softmax's expectation for each sample of the hidden layers."""
+
+
+class OodSettings(ClassificationSettings):
+    """The same for out-of-distribution detection.
+
+    The defaults are the protocol of `configs/wild2022_ood.yaml`.
+    """
+
+    train_samples: int = Field(default=1, ge=1)
+    """Samples of the hidden layers a training step."""
 
 
 class DensitySettings(Settings):
@@ -229,6 +241,13 @@ class ClassificationExperiment(Experiment):
     settings: ClassificationSettings = ClassificationSettings()
 
 
+class OodExperiment(Experiment):
+    """The same for out-of-distribution detection."""
+
+    task: str = "ood"
+    settings: OodSettings = OodSettings()
+
+
 class DensityExperiment(Experiment):
     """The same for conditional densities, where a model's name says its layers."""
 
@@ -249,6 +268,7 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     "regression": Experiment,
     "classification": ClassificationExperiment,
     "density": DensityExperiment,
+    "ood": OodExperiment,
 }
 """The kind of experiment of each task."""
 

@@ -3,6 +3,7 @@
 from . import (  # noqa: F401  (importing them registers their datasets)
     bundled,
     images,
+    ood_pairs,
     uci_collection,
     uci_gal,
 )
@@ -16,6 +17,7 @@ from .dataset import (
     random_split,
     stratified_split,
 )
+from .ood import OodDataset, OodSplitData
 from .registry import dataset_source, get_dataset, list_datasets, register_dataset
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "CsvDataset",
     "Dataset",
     "FeatureScaling",
+    "OodDataset",
+    "OodSplitData",
     "Scaling",
     "SplitData",
     "dataset_source",

@@ -54,7 +54,7 @@ class ClassificationDataset:
             a class of the test part that the training part lacks.
         """
         X_train, X_test = (
-            _features(name, part, X)
+            checked_features(name, part, X)
             for part, X in (("training", data.X_train), ("test", data.X_test))
         )
         if X_train.shape[1:] != X_test.shape[1:]:
@@ -71,7 +71,7 @@ class ClassificationDataset:
         return cls(name, split, X_train, Y_train, X_test, Y_test, num_classes, scaling)
 
 
-def _features(name: str, part: str, X: npt.ArrayLike) -> Array:
+def checked_features(name: str, part: str, X: npt.ArrayLike) -> Array:
     """`X` in float64, once its shape and values are known to be good."""
     try:
         values = np.asarray(X, np.float64)

@@ -44,9 +44,14 @@ class CsvDataset:
         :param target: the target's column; may be left out when a column is called target or y.
         :param task: "regression", "classification" or "density".
         :raises DataFileError: the file cannot be read.
-        :raises BadDataError: it cannot be used, and where and why.
+        :raises BadDataError: it cannot be used, and where and why; no table can for the task "ood".
         """
         path = Path(path)
+        if task == "ood":
+            raise BadDataError(
+                f"{path}: one table has no out-distribution; register a dataset of yours with "
+                "register_dataset(..., task='ood')."
+            )
         dataset = cls(path, _find_target(path, _read(path), target), _sha256(path), task)
         dataset.get()
         return dataset

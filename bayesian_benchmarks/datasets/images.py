@@ -128,11 +128,25 @@ def _published_parts(name: str, data_dir: Path | None) -> tuple[Arrays, Arrays]:
     directory = local_directory(data_dir)
     if directory is None:
         return _from_keras(name)
+    return _local_part(directory, name, "train"), _local_part(directory, name, "test")
+
+
+def published_test_part(name: str, data_dir: Path | None) -> Arrays:
+    """Images and labels of the published test part alone; a local copy needs no files of the other.
+
+    :raises DataFileError: a file is missing or damaged, or cannot be downloaded.
+    """
+    directory = local_directory(data_dir)
+    if directory is None:
+        return _from_keras(name)[1]
+    return _local_part(directory, name, "test")
+
+
+def _local_part(directory: Path, name: str, part: str) -> Arrays:
+    """Images and labels of `part`, "train" or "test", in a local copy."""
     if name == "cifar10":
-        folder = _folder(directory, "cifar-10-batches-py")
-        return _cifar_part(folder, "train"), _cifar_part(folder, "test")
-    folder = _folder(directory, name)
-    return _idx_part(folder, "train"), _idx_part(folder, "t10k")
+        return _cifar_part(_folder(directory, "cifar-10-batches-py"), part)
+    return _idx_part(_folder(directory, name), "t10k" if part == "test" else part)
 
 
 def _folder(directory: Path, name: str) -> Path:
@@ -164,9 +178,5 @@ for _name in ("mnist", "fashion_mnist", "cifar10"):
 )
 def load_mnist_10k(split: int, data_dir: Path | None) -> SplitData:
     """MNIST's 10 000 test images in 8 000 for training and 2 000 for testing."""
-    directory = local_directory(data_dir)
-    if directory is None:
-        images, labels = _from_keras("mnist")[1]
-    else:
-        images, labels = _idx_part(_folder(directory, "mnist"), "t10k")
+    images, labels = published_test_part("mnist", data_dir)
     return stratified_split(images, labels, split, test_fraction=0.2)

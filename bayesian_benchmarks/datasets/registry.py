@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import BadSplitError, BenchmarkError, UnknownNameError
 from .classification import ClassificationDataset
 from .dataset import Dataset, SplitData
+from .ood import OodDataset
 
 Loader = Callable[[int, Path | None], SplitData]
 """`load(split, data_dir)`: the split in original units, from `data_dir` when it is not None."""
@@ -25,7 +26,7 @@ class DatasetSource:
     origin: str
 
 
-TASKS = ("regression", "classification", "density")
+TASKS = ("regression", "classification", "density", "ood")
 """Any dataset for regression is one for conditional densities too, unless another has its name there."""
 
 _SOURCES: dict[tuple[str, str], DatasetSource] = {}
@@ -44,8 +45,9 @@ def register_dataset(
 
     Worker processes know it too when the module is named in the experiment's `plugins`.
 
-    :param task: "regression", "classification" for integer labels [N] in place of targets, or
-        "density" for conditional densities alone.
+    :param task: "regression", "classification" for integer labels [N] in place of targets,
+        "density" for conditional densities alone, or "ood" for labels and an out-distribution
+        (`OodSplitData`).
     :raises BenchmarkError: the name belongs to another loader.
     """
 
@@ -91,7 +93,8 @@ def get_dataset(
     :param data_dir: a local copy of the data, laid out as their public address is; the network is
         then never used. Defaults to the environment variable `BAYESIAN_BENCHMARKS_DATA`. Without
         either, files are downloaded once and cached.
-    :param task: "regression", "classification" or "density", for a name of several; default the first.
+    :param task: "regression", "classification", "density" or "ood", for a name of several; default the
+        first.
     :raises UnknownNameError: no such dataset.
     :raises BadSplitError: no such split.
     :raises DataFileError: a file is missing or altered, or cannot be downloaded or cached.
@@ -101,6 +104,8 @@ def get_dataset(
     data = source.load(split, None if data_dir is None else Path(data_dir))
     if source.task == "classification":
         return ClassificationDataset.from_split(name, split, data)
+    if source.task == "ood":
+        return OodDataset.from_split(name, split, data)
     return Dataset.from_split(name, split, data)
 
 

@@ -1,12 +1,14 @@
 """Gaussian Wasserstein inference as [NeurIPS22] trains it, every choice made on a validation part.
 
-`gwi-net` has a neural network as its mean, `gwi-svgp` that of a sparse GP; `svgp` is the sparse GP
-itself, by its evidence lower bound. Noise variance, number of inducing points, number of steps and the
-temperature of the predictive variance are chosen on part of the training data.
+`gwi-net` has a neural network as its mean, `gwi-cnn` a convolutional one for images, `gwi-svgp` that of
+a sparse GP; `svgp` is the sparse GP itself, by its evidence lower bound. Noise variance, number of
+inducing points, number of steps and the temperature of the predictive variance are chosen on part of
+the training data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..config import GWISettings, Settings
+from ..errors import ConfigError
 from .deep import classes_likelihood, train_with_fit
 from .registry import Array, Builder, TrainingRecord, register_model
 
@@ -50,13 +53,13 @@ class Record:
 class SelectedGWI:
     """A GWI model whose settings are chosen by training; predictions are the chosen model's.
 
-    :param mean: "net" or "svgp".
+    :param mean: "net", "cnn" or "svgp".
     :param num_classes: for labels, None for targets.
     """
 
     def __init__(
         self,
-        mean: Literal["net", "svgp"],
+        mean: Literal["net", "cnn", "svgp"],
         settings: Settings,
         seed: int,
         num_classes: int | None = None,
@@ -66,6 +69,7 @@ class SelectedGWI:
         self.kernel: Any = None
         self.chosen: Candidate | None = None
         self.model: Any = None
+        self.candidates: dict[Candidate, Any] = {}
 
     @property
     def gwi(self) -> GWISettings:
@@ -92,14 +96,17 @@ class SelectedGWI:
         settings: dict[str, Any] = {"noise_variance": candidate.noise_variance}
         if self.num_classes is not None:
             settings["noise_variance"] = self.label_noise
-            settings["likelihood"] = classes_likelihood(self.num_classes, self.settings)
+            settings["likelihood"] = self._likelihood(self.num_classes)
+        mean: Any = self.mean
+        if self.mean == "cnn":
+            mean = self._convolutional_network(X.shape[1])
         if self.mean == "net":
             settings["hidden_units"] = self.gwi.hidden_units
             settings["activation"] = self.gwi.activation
         model = GWI.from_data(
             X,
             Y,
-            mean=self.mean,
+            mean=mean,
             num_inducing=max(1, round(candidate.inducing_factor * np.sqrt(len(X)))),
             kernel=gpflow.utilities.deepcopy(self.kernel),
             num_marginal_points=0,
@@ -112,6 +119,35 @@ class SelectedGWI:
         )
         gpflow.set_trainable(model.inducing_variable, self.mean == "svgp")
         return model
+
+    def _likelihood(self, num_classes: int) -> Any:
+        """As the settings say, by quadrature where they say robust-max, also of two classes."""
+        import gpflow
+
+        from gpflow_dkp.likelihoods import RobustMax
+
+        if getattr(self.settings, "likelihood", "robust-max") != "robust-max":
+            return classes_likelihood(num_classes, self.settings)
+        link = RobustMax(num_classes, epsilon=self.gwi.epsilon)
+        return gpflow.likelihoods.MultiClass(num_classes, invlink=link)
+
+    def _convolutional_network(self, num_features: int) -> Any:
+        """A network for square images of one channel or three."""
+        from gpflow_dkp.means import convolutional_network
+
+        if self.num_classes is None:
+            raise ConfigError(
+                "gwi-cnn is for the classification of images; use gwi-net for targets."
+            )
+        for channels in (1, 3):
+            side = math.isqrt(num_features // channels)
+            if side**2 * channels == num_features:
+                return convolutional_network(
+                    (side, side, channels), self.num_classes, seed=self.seed
+                )
+        raise ConfigError(
+            f"gwi-cnn: {num_features} features are no square image of 1 or 3 channels; use gwi-net."
+        )
 
     def train(
         self,
@@ -172,6 +208,7 @@ class SelectedGWI:
         best = best_of([Candidate(middle, noise) for noise in noise_variances])
         best = best_of([replace(best, inducing_factor=factor) for factor in gwi.inducing_factors])
         self.chosen = best
+        self.candidates = {candidate: model for candidate, (_, model, _) in trained.items()}
         _, self.model, num_steps = trained[best]
         if again:
             temperature = self.model.temperature.numpy()
@@ -203,7 +240,7 @@ def split_validation(data: Data, seed: int) -> tuple[Data, Data]:
     return (X[kept], Y[kept]), (X[held_out], Y[held_out])
 
 
-def _builder(mean: Literal["net", "svgp"]) -> Builder:
+def _builder(mean: Literal["net", "cnn", "svgp"]) -> Builder:
     def build(
         X: Array,
         Y: Array,
@@ -225,9 +262,9 @@ def train_and_choose(
     return model.train(data, **training)
 
 
-MEANS: tuple[Literal["net", "svgp"], ...] = ("net", "svgp")
-for _mean in MEANS:
-    register_model(f"gwi-{_mean}", train=train_and_choose)(_builder(_mean))
+register_model("gwi-net", train=train_and_choose)(_builder("net"))
+register_model("gwi-cnn", train=train_and_choose)(_builder("cnn"))
+register_model("gwi-svgp", train=train_and_choose)(_builder("svgp"))
 
 
 @register_model("svgp")

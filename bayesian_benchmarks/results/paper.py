@@ -35,8 +35,18 @@ def paper_results(paper: str | None = None) -> tuple[PaperResult, ...]:
     return tuple(row for row in rows if paper in (None, row.paper))
 
 
-OUR_NAMES = {"test_nll": ("test_log_likelihood", -1.0), "test_accuracy": ("accuracy", 1.0)}
+OUR_NAMES = {
+    "test_nll": ("test_log_likelihood", -1.0),
+    "test_accuracy": ("accuracy", 1.0),
+    "ood_auc": ("auroc_entropy", 1.0),
+}
 """Metrics that the papers name otherwise: our name, and the factor to ours."""
+
+PRINTED_AS = {
+    ("fashion_mnist_vs_mnist", "gwi-cnn"): ("fashion_mnist", "gwi-net"),
+    ("cifar10_vs_svhn", "gwi-cnn"): ("cifar10", "gwi-net"),
+}
+"""Whose figures [NeurIPS22] prints under other names: its network for images is convolutional."""
 
 
 def _parse(row: dict[str, str]) -> PaperResult:

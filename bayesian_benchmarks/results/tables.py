@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import UnknownNameError
-from .paper import PaperResult, paper_results
+from .paper import PRINTED_AS, PaperResult, paper_results
 from .store import ResultRow
 
 HIGHER_IS_BETTER = {
@@ -21,12 +21,16 @@ HIGHER_IS_BETTER = {
     "test_log_likelihood": True,
     "test_log_likelihood_normalised": True,
     "test_log_likelihood_mixture": True,
+    "test_log_likelihood_best_candidate": True,
     "test_rmse": False,
     "nlpd": False,
     "crps": False,
     "accuracy": True,
     "brier_score": False,
     "expected_calibration_error": False,
+    "auroc_entropy": True,
+    "auroc_max_probability": True,
+    "auroc_variance": True,
     "seconds_per_step": False,
     "seconds": False,
 }
@@ -41,6 +45,10 @@ DEFAULT_METRICS = {
     "density": (
         *("elbo_per_point", "test_log_likelihood_normalised", "test_log_likelihood_mixture"),
         *("test_rmse", "crps", "shapiro_wilk"),
+    ),
+    "ood": (
+        *("elbo_per_point", "test_log_likelihood", "accuracy"),
+        *("auroc_entropy", "auroc_max_probability", "auroc_variance"),
     ),
 }
 """Columns of a task's table."""
@@ -151,6 +159,7 @@ def _published_of(
     metric: str,
 ) -> PaperResult | None:
     """The printed figure; one printed without a depth is beside any."""
+    dataset, model = PRINTED_AS.get((dataset, model), (dataset, model))
     known = published.get((dataset, depth or None, model, metric))
     return known or published.get((dataset, None, model, metric))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import EXPERIMENTS, Settings
-from ..datasets import ClassificationDataset, Dataset, get_dataset
-from . import classification, density, regression
+from ..datasets import ClassificationDataset, Dataset, OodDataset, get_dataset
+from . import classification, density, ood, regression
 from .regression import METRICS, evaluate
 from .training import run
 
@@ -16,6 +16,7 @@ METRICS_OF = {
     "regression": regression.METRICS,
     "classification": classification.METRICS,
     "density": density.METRICS,
+    "ood": ood.METRICS,
 }
 """Every metric of each task, and what it is."""
 
@@ -23,6 +24,7 @@ _EVALUATE: dict[str, Callable[..., dict[str, float]]] = {
     "regression": regression.evaluate,
     "classification": classification.evaluate,
     "density": density.evaluate,
+    "ood": ood.evaluate,
 }
 
 __all__ = [
@@ -53,7 +55,7 @@ def run_task(
 
     :param dataset: a name, of which split `split` is taken, or a dataset's split itself.
     :param depth: number of layers, the output layer included.
-    :param task: "regression", "classification" or "density"; by default what the dataset is for.
+    :param task: "regression", "classification", "density" or "ood"; by default what the dataset is for.
     :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step`, as of `Trainer`.
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
     """
@@ -63,7 +65,14 @@ def run_task(
         else dataset
     )
     if task is None:
-        task = "classification" if isinstance(data, ClassificationDataset) else "regression"
+        task = _task_of(data)
     if settings is None:
         settings = EXPERIMENTS[task].model_fields["settings"].default
     return run(data, model, _EVALUATE[task], depth=depth, settings=settings, seed=seed, **training)
+
+
+def _task_of(dataset: Dataset | ClassificationDataset) -> str:
+    """What a dataset is for."""
+    if isinstance(dataset, OodDataset):
+        return "ood"
+    return "classification" if isinstance(dataset, ClassificationDataset) else "regression"

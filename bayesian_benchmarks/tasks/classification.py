@@ -43,9 +43,7 @@ def evaluate(
 
     :raises FloatingPointError: a predicted probability is NaN or infinite.
     """
-    mean, _ = model.predict_mixture(dataset.X_test, num_samples=settings.test_samples, seed=seed)
-    probabilities = class_probabilities(np.asarray(mean, np.float64).mean(axis=0))
-    check_finite({"a predicted probability": probabilities})
+    probabilities = predicted_probabilities(model, dataset.X_test, settings=settings, seed=seed)
     labels = dataset.Y_test[:, 0]
     bins = metrics.reliability(probabilities, labels, NUM_BINS)
     return {
@@ -64,6 +62,19 @@ def evaluate(
             for i in range(NUM_BINS)
         },
     }
+
+
+def predicted_probabilities(
+    model: Any, X: np.ndarray, *, settings: Settings, seed: int
+) -> np.ndarray:
+    """Class probabilities [N, C] at X [N, D], of the mixture of `settings.test_samples` components.
+
+    :raises FloatingPointError: one is NaN or infinite.
+    """
+    mean, _ = model.predict_mixture(X, num_samples=settings.test_samples, seed=seed)
+    probabilities = class_probabilities(np.asarray(mean, np.float64).mean(axis=0))
+    check_finite({"a predicted probability": probabilities})
+    return probabilities
 
 
 def class_probabilities(mean: np.ndarray) -> np.ndarray:

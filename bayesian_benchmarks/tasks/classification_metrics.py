@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import xlogy
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -24,6 +25,11 @@ def log_likelihood(probabilities: Array, labels: Labels) -> float:
 def accuracy(probabilities: Array, labels: Labels) -> float:
     """Fraction of labels that are the most probable class."""
     return float(np.mean(probabilities.argmax(axis=1) == labels))
+
+
+def entropy(probabilities: Array) -> Array:
+    """-sum_c p_c log p_c of each point [N], in nats: 0 where one class is certain, log C where none is."""
+    return -xlogy(probabilities, probabilities).sum(axis=1)
 
 
 def brier_score(probabilities: Array, labels: Labels) -> float:

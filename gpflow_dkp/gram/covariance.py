@@ -9,8 +9,9 @@ from functools import singledispatch
 import gpflow
 import tensorflow as tf
 from gpflow import covariances, kernels
-from gpflow.inducing_variables import InducingVariables
+from gpflow.inducing_variables import InducingPoints, InducingVariables
 
+from ..linalg import transpose
 from .blocks import FeatureBlocks, GramBlocks
 
 
@@ -37,6 +38,14 @@ def from_inputs(
     :returns: blocks with no sample dimension.
     """
     Z = inducing_variable
+    if isinstance(kernel, kernels.ArcCosine) and (
+        isinstance(Z, InducingPoints) or not isinstance(Z, InducingVariables)
+    ):
+        # GPflow's is NaN where rounding takes a cosine above 1, as it does on hundreds of features.
+        Z = Z.Z if isinstance(Z, InducingPoints) else Z
+        root = tf.sqrt(kernel.weight_variances)
+        Z, X = (root * kernel.slice(tf.convert_to_tensor(points))[0] for points in (Z, X))
+        return _arc_cosine_of_weighted(kernel, _with_bias(kernel, FeatureBlocks(Z, transpose(X))))
     if isinstance(Z, InducingVariables):
         ii, it = covariances.Kuu(Z, kernel), covariances.Kuf(Z, kernel, X)
     else:
@@ -115,12 +124,16 @@ def _polynomial(kernel: kernels.Polynomial, gram: GramBlocks) -> GramBlocks:
 @_dispatch.register(kernels.ArcCosine)
 def _arc_cosine(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
     _require_scalar(kernel, "weight_variances")
-    weighted = _map(
-        lambda block: (
-            _like(kernel.weight_variances, block) * block + _like(kernel.bias_variance, block)
-        ),
-        gram,
-    )
+    weighted = _map(lambda block: _like(kernel.weight_variances, block) * block, gram)
+    return _arc_cosine_of_weighted(kernel, _with_bias(kernel, weighted))
+
+
+def _with_bias(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
+    return _map(lambda block: block + _like(kernel.bias_variance, block), gram)
+
+
+def _arc_cosine_of_weighted(kernel: kernels.ArcCosine, weighted: GramBlocks) -> GramBlocks:
+    """The kernel from the inner products of weights and bias."""
     norm_i, norm_t = tf.sqrt(weighted.ii_diag), tf.sqrt(weighted.tt)
 
     def block(inner: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

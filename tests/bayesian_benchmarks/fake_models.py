@@ -120,6 +120,10 @@ class FakeClassifier(FakeModel):
         mean = np.full((num_samples, len(X), self.num_classes), 1.0 / self.num_classes)
         return mean, mean * (1.0 - mean)
 
+    def predict_f(self, X: np.ndarray, *, num_samples: int, seed: int) -> Any:
+        variance = np.tile(np.square(X).mean(axis=1, keepdims=True), self.num_classes)
+        return np.zeros_like(variance), variance
+
 
 @register_model("fake-classes", train=train, uses_tensorflow=False)
 def build_classes(

@@ -335,3 +335,30 @@ def test_from_inputs_and_covariance_agree() -> None:
     on_inputs = gram.from_inputs(kernel, inducing / scale, data / scale)
     on_gram = gram.covariance(kernel, gram_of(inducing, data))
     np.testing.assert_allclose(on_inputs.it, on_gram.it, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_arc_cosine_of_inputs_equals_gpflows(order: int) -> None:
+    rng = np.random.default_rng(0)
+    Z, X = rng.normal(size=(4, 3)), rng.normal(size=(6, 3))
+    kernel = k.ArcCosine(
+        order,
+        variance=1.3,
+        weight_variances=[0.7, 0.2],
+        bias_variance=0.4,
+        active_dims=[0, 2],
+    )
+    for points in (Z, gpflow.inducing_variables.InducingPoints(Z)):
+        blocks = gram.from_inputs(kernel, points, X)
+        np.testing.assert_allclose(blocks.ii, kernel(Z), atol=1e-7)  # GPflow's diagonal, at cos = 1
+        np.testing.assert_allclose(blocks.it, kernel(Z, X), rtol=1e-12)
+        np.testing.assert_allclose(blocks.tt, kernel(X, full_cov=False), rtol=1e-12)
+
+
+def test_arc_cosine_of_inputs_of_many_features_is_finite() -> None:
+    """Rounding takes the cosine of one of these points with itself above 1, where GPflow's is NaN."""
+    Z = np.random.default_rng(2).normal(size=(200, 784))
+    kernel = k.ArcCosine(1, weight_variances=np.ones(784), bias_variance=0.5)
+    found = gram.from_inputs(kernel, Z, Z[:5])
+    assert np.isfinite(found.ii).all()
+    assert np.isfinite(found.it).all()

@@ -1,0 +1,203 @@
+"""GWI in the harness: choices are made on a validation part, and nothing sees the test part."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from bayesian_benchmarks import get_dataset, load_experiment, run_task
+from bayesian_benchmarks.config import ClassificationSettings, GWISettings, Settings
+from bayesian_benchmarks.errors import ConfigError
+from bayesian_benchmarks.models import model_source
+from bayesian_benchmarks.models.gaussian_wasserstein import (
+    VALIDATION_FRACTION,
+    SelectedGWI,
+    split_validation,
+)
+from bayesian_benchmarks.results.paper import paper_results
+from bayesian_benchmarks.results.tables import agrees
+from bayesian_benchmarks.runs import expand
+from bayesian_benchmarks.tasks.regression import METRICS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GWI = GWISettings(
+    inducing_factors=(0.3, 0.5),
+    noise_variances=(0.1,),
+    validation_steps=10,
+    patience=2,
+    hidden_units=(4,),
+    num_cross_points=10,
+)
+ONE = GWI.model_copy(update={"inducing_factors": (0.3,), "protocol": "80/10/10"})
+SETTINGS = Settings(
+    num_steps=20, learning_rate=((0.0, 0.01),), kl_annealing_steps=0, batch_size=50, gwi=GWI
+)
+
+
+def with_gwi(**changes: Any) -> Settings:
+    return SETTINGS.model_copy(update={"gwi": GWI.model_copy(update=changes)})
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 2))
+    return X, np.sin(2.0 * X[:, :1]) + 0.1 * rng.normal(size=(90, 1))
+
+
+def trained(model: SelectedGWI, directory: Path | None = None, **changes: Any) -> list[int]:
+    """Train, and return the steps that were reported."""
+    steps: list[int] = []
+    model.train(
+        data(),
+        checkpoint_dir=directory,
+        checkpoint_seconds=1e9,
+        report_step=steps.append,
+        **changes,
+    )
+    return steps
+
+
+def test_the_validation_part_is_a_ninth_and_disjoint() -> None:
+    X, Y = data()
+    (X_train, _), (X_held_out, Y_held_out) = split_validation((X, Y), seed=3)
+    assert len(X_held_out) == round(VALIDATION_FRACTION * 90) == 10
+    assert not {tuple(row) for row in X_train} & {tuple(row) for row in X_held_out}
+    assert len(X_train) == 80
+    assert all(y == Y[np.all(x == X, 1)][0] for x, y in zip(X_held_out, Y_held_out, strict=True))
+    again = split_validation((X, Y), seed=3)[1][0]
+    np.testing.assert_array_equal(again, X_held_out)
+
+
+def test_the_candidate_of_the_highest_validation_density_is_chosen() -> None:
+    settings = with_gwi(noise_variances=(0.3, 0.03), inducing_factors=(0.3,), protocol="80/10/10")
+    model = SelectedGWI("net", settings, 0)
+    steps = trained(model)
+    _, held_out = split_validation(data(), 0)
+    densities = {c: gwi.held_out_log_density(held_out) for c, gwi in model.candidates.items()}
+    assert len(densities) == 2
+    assert model.chosen is not None
+    assert densities[model.chosen] == max(densities.values())
+    assert model.model is model.candidates[model.chosen]
+    assert model.model.num_inducing == round(0.3 * np.sqrt(80))
+    assert steps == sorted(steps)
+    assert steps[-1] == 20
+
+
+def test_90_10_trains_the_choice_again_on_all_rows_and_keeps_the_temperature() -> None:
+    model = SelectedGWI("svgp", SETTINGS, 0)
+    trained(model)
+    assert model.chosen is not None
+    chosen = model.candidates[model.chosen]
+    assert model.model is not chosen
+    np.testing.assert_array_equal(model.model.temperature, chosen.temperature)
+    assert (chosen.num_data, model.model.num_data) == (80, 90)
+    assert model.model.num_inducing == round(model.chosen.inducing_factor * np.sqrt(90))
+
+
+def test_what_is_chosen_does_not_depend_on_the_test_part() -> None:
+    dataset = get_dataset("diabetes", 0)
+    small = replace(dataset, X_train=dataset.X_train[:90], Y_train=dataset.Y_train[:90])
+    other = replace(small, X_test=-small.X_test[:5], Y_test=7.0 + small.Y_test[:5])
+    settings = SETTINGS.model_copy(update={"gwi": ONE})
+    scores = [run_task(part, "gwi-net", depth=1, settings=settings) for part in (small, other)]
+    assert scores[0]["elbo_per_point"] == scores[1]["elbo_per_point"]
+    assert scores[0]["test_rmse"] != scores[1]["test_rmse"]
+    for score in scores:
+        assert set(score) <= set(METRICS)
+        assert np.isfinite(score["test_log_likelihood_best_candidate"])
+
+
+def test_a_run_goes_on_from_the_trainings_that_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bayesian_benchmarks.models import gaussian_wasserstein
+
+    settings = SETTINGS.model_copy(update={"gwi": ONE.model_copy(update={"protocol": "90/10"})})
+    whole, killed, resumed = (SelectedGWI("net", settings, 0) for _ in range(3))
+    trained(whole)
+    fit, count = gaussian_wasserstein.train_with_fit, 0
+
+    def dies_in_the_second(*arguments: Any, **settings: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return fit(*arguments, **settings)
+
+    monkeypatch.setattr(gaussian_wasserstein, "train_with_fit", dies_in_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        trained(killed, tmp_path)
+    monkeypatch.setattr(gaussian_wasserstein, "train_with_fit", fit)
+    trained(resumed, tmp_path)
+    assert resumed.chosen == whole.chosen
+    X, _ = data()
+    for ours, theirs in zip(resumed.predict_mixture(X), whole.predict_mixture(X), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["gwi-net", "gwi-cnn", "svgp"])
+def test_classes(name: str) -> None:
+    settings = ClassificationSettings(
+        **{**SETTINGS.model_dump(), "gwi": ONE}, likelihood="robust-max"
+    )
+    dataset = get_dataset("digits", 0)
+    few = replace(dataset, X_train=dataset.X_train[:120], Y_train=dataset.Y_train[:120])
+    scores = run_task(few, name, depth=1, settings=settings)
+    assert 0.0 <= scores["accuracy"] <= 1.0
+    assert scores["test_log_likelihood"] < 0.0
+
+
+def test_a_convolutional_mean_needs_images_and_classes() -> None:
+    X, _ = data()
+    with pytest.raises(ConfigError, match=r"2 features are no square image"):
+        trained(SelectedGWI("cnn", SETTINGS, 0, num_classes=3))
+    with pytest.raises(ConfigError, match=r"for the classification of images; use gwi-net"):
+        SelectedGWI("cnn", SETTINGS, 0)._convolutional_network(64)
+    assert X.shape[1] == 2
+
+
+def test_settings_without_gwi_keep_the_keys_of_stored_rows() -> None:
+    """Rows that were stored before there were settings of GWI are found again."""
+    experiment = load_experiment(REPOSITORY / "configs" / "aitchison2021.yaml")
+    runs = {run.key: run for run in expand(experiment.override(splits=(0, 1, 2)))}
+    with (REPOSITORY / "results" / "aitchison2021.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for row in rows:
+        key = tuple(
+            row[name] for name in ("task", "dataset", "split", "model", "settings_hash", "seed")
+        )
+        assert (key[0], key[1], int(key[2]), key[3], key[4], int(key[5])) in runs
+    other = experiment.override(settings=experiment.settings.model_copy(update={"gwi": GWI}))
+    assert not {run.settings_hash for run in expand(other)} & {row["settings_hash"] for row in rows}
+
+
+def test_the_papers_protocol_and_figures() -> None:
+    experiment = load_experiment(REPOSITORY / "configs" / "wild2022.yaml")
+    assert experiment.settings.gwi == GWISettings()
+    for model in experiment.models:
+        assert model_source(model).name == model
+    figures = {(r.dataset, r.model): r for r in paper_results("wild2022") if r.dataset == "boston"}
+    published = figures["boston", "gwi-net"]
+    assert (published.metric, published.value, published.error) == (
+        "test_log_likelihood",
+        -2.27,
+        0.06,
+    )
+    assert agrees(-2.39, published)
+    assert not agrees(-2.40, published)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("inducing_factors", ()), ("noise_variances", (0.1, 0.0)), ("protocol", "70/30")],
+)
+def test_bad_settings(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        GWISettings(**{field: value})
