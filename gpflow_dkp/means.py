@@ -129,7 +129,7 @@ class KernelExpansion(gpflow.Module):
 
 
 class KerasMean(tf.Module):
-    """A Keras model as a mean function: its weights are this module's variables.
+    """A Keras model as a mean function: its trainable weights are this module's variables.
 
     Deterministic: dropout and the like are off, in training too.
 
@@ -142,8 +142,9 @@ class KerasMean(tf.Module):
         self.network, self.input_dim = network, input_dim
         self._dtype = tf.as_dtype(getattr(network, "compute_dtype", "float32"))
         self(tf.zeros([1, input_dim], gpflow.default_float()))  # Keras makes its weights here.
+        # Those of frozen layers are the network's own, which checkpoints track too.
         self.network_variables = [
-            v if isinstance(v, tf.Variable) else v.value for v in network.variables
+            v if isinstance(v, tf.Variable) else v.value for v in network.trainable_variables
         ]
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:

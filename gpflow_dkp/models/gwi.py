@@ -138,6 +138,13 @@ class GWI(MonteCarloModel):
         )
         (self.kernel,) = check_kernels([kernel])
         self.inducing_variable = check_inducing_variable(inducing_variable)
+        if prior_mean is not None:
+            shape = prior_mean(tf.zeros([2, self.num_features], gpflow.default_float())).shape
+            if shape not in ((2, 1), (2, self.num_latent_gps)):
+                raise ValueError(
+                    f"prior_mean: gives shape {tuple(shape)} for 2 points, needs one column, or "
+                    f"{self.num_latent_gps}"
+                )
         self.prior_mean = prior_mean
         self.distance = distance
         self.cross_term = cross_term
@@ -210,7 +217,8 @@ class GWI(MonteCarloModel):
         :param noise_variance: of the Gaussian likelihood and the start instead.
         :param num_marginal_points: rows for the marginal likelihood; 0 to take the kernel as it is given,
             with `noise_variance`.
-        :param train_hyperparameters: train kernel and Gaussian noise further; they are fixed otherwise.
+        :param train_hyperparameters: leave kernel and likelihood as trainable as they are; they are fixed
+            otherwise.
         :param seed: of the clustering, the subset and the network's starting values.
         :param settings: further arguments of the constructor, or of `net`.
         """
@@ -223,6 +231,8 @@ class GWI(MonteCarloModel):
         check_positive_integer("num_inducing", num_inducing)
         targets = Y
         if isinstance(likelihood, (MultiClass, Softmax)):
+            if Y.shape[1] != 1:
+                raise ValueError(f"data: got Y {Y.shape}, needs one column of labels")
             targets = np.eye(likelihood.num_classes)[Y[:, 0].astype(int)]
         logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
         with gpflow.config.as_context(logarithmic):
@@ -239,8 +249,9 @@ class GWI(MonteCarloModel):
                     "noise_variance: got None, needs a number if num_marginal_points is 0"
                 )
             likelihood = likelihood or Gaussian(noise_variance)
-        for part in (kernel, likelihood):
-            gpflow.set_trainable(part, train_hyperparameters)
+        if not train_hyperparameters:
+            gpflow.set_trainable(kernel, False)
+            gpflow.set_trainable(likelihood, False)
         centres, _ = cluster(X, targets, num_inducing, seed)
         settings = {"num_latent_gps": targets.shape[1], **settings}
         if isinstance(mean, str) and mean == "net":
@@ -273,6 +284,11 @@ class GWI(MonteCarloModel):
         """
         check_positive("noise_variance", noise_variance)
         X, targets = (tf.cast(part, gpflow.default_float()) for part in data)
+        if targets.shape != (len(X), self.num_latent_gps):
+            raise ValueError(
+                f"data: got targets {targets.shape} for {len(X)} rows of X, needs [{len(X)}, "
+                f"{self.num_latent_gps}], one column an output"
+            )
         explained = self._explain(X)
         weight = (num_data or len(X)) / len(X) / noise_variance
         precision = weight * tf.matmul(explained, explained, transpose_b=True)
@@ -440,7 +456,7 @@ class GWI(MonteCarloModel):
     def _best_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> np.ndarray:
         """alpha [P] of a Gaussian likelihood, for `temperature` 1."""
         mean, variance = self.predict_y(X, batch_size=batch_size)
-        return np.mean(np.square(Y - mean) / variance, 0) + np.finfo(float).tiny
+        return np.maximum(np.mean(np.square(Y - mean) / variance, 0), MIN_TEMPERATURE)
 
     def _search_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> None:
         """Minimise the negative log density of held-out data over log alpha, from alpha = 1."""
@@ -479,10 +495,12 @@ class GWI(MonteCarloModel):
         Y: tf.Tensor | None = None,
     ) -> Any:
         if isinstance(self.likelihood, Gaussian) and method != "variational_expectations":
-            # The temperature is of the noise too, which the likelihood adds untempered.
-            noise = self.likelihood.variance_at(X)
+            # The temperature is of the noise too, which the likelihood would add untempered.
             mean, variance = moments
-            moments = mean, variance + (self.temperature - 1.0) * noise
+            variance += self.temperature * self.likelihood.variance_at(X)
+            if method == "predict_mean_and_var":
+                return mean, variance
+            return tf.reduce_sum(gpflow.logdensities.gaussian(Y, mean, variance), -1)
         return super()._of_likelihood(method, X, moments, seed, Y)
 
     def predict_f(
@@ -503,8 +521,12 @@ class GWI(MonteCarloModel):
         :param num_samples: ignored, as is `seed`: nothing is sampled.
         :param batch_size: data points at a time where `full_cov` is False.
         """
-        if not full_cov or full_output_cov:
-            return super().predict_f(Xnew, False, full_output_cov, batch_size=batch_size)
+        if full_output_cov:
+            raise NotImplementedError(
+                "predict_f: the outputs are independent, full_output_cov is False"
+            )
+        if not full_cov:
+            return super().predict_f(Xnew, batch_size=batch_size)
         X = self._check_inputs(Xnew)
         at = self._at_points(X)
         covariance = self._update(self.kernel(X), at.explained, at.explained).to_dense()
@@ -576,6 +598,9 @@ class GWI(MonteCarloModel):
 LOG_TEMPERATURE = 12.0
 """Bound of a numerical search's |log alpha|."""
 
+MIN_TEMPERATURE = 1e-12
+"""Least alpha of a Gaussian likelihood, for predictions without an error."""
+
 
 def marginal_likelihood_start(
     kernel: Kernel,
@@ -602,7 +627,13 @@ def marginal_likelihood_start(
     check_positive_integer("num_points", num_points)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_points]
     model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=noise_variance)
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss, model.trainable_variables, options={"maxiter": max_iterations}
-    )
+    try:
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss, model.trainable_variables, options={"maxiter": max_iterations}
+        )
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(
+            "the marginal likelihood of the data is not finite; check their scale (a constant target has "
+            "none), or give the kernel and num_marginal_points=0"
+        ) from error
     return float(model.likelihood.variance.numpy())

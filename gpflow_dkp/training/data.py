@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import gpflow
@@ -23,6 +24,15 @@ class Minibatch(NamedTuple):
 
     data: tuple[tf.Tensor, tf.Tensor]
     rows: tf.Tensor | None
+
+
+def fingerprint(arrays: Sequence[np.ndarray]) -> list:
+    """The shape of the first array and a digest of all."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        for block in row_blocks(array):
+            digest.update(np.ascontiguousarray(block).data)
+    return [list(arrays[0].shape), digest.hexdigest()[:16]]
 
 
 class TrainingData:
@@ -48,11 +58,7 @@ class TrainingData:
 
     def fingerprint(self) -> list:
         """The shape of X and a digest of X and Y."""
-        digest = hashlib.sha256()
-        for array in self._arrays:
-            for block in row_blocks(array):
-                digest.update(np.ascontiguousarray(block).data)
-        return [list(self._arrays[0].shape), digest.hexdigest()[:16]]
+        return fingerprint(self._arrays)
 
     def minibatch(self, step: tf.Tensor) -> Minibatch:
         """The minibatch of 0-based `step`."""

@@ -19,7 +19,7 @@ from ..models.checks import check_arrays, check_labels
 from ..random import as_seed, fold_in
 from .adam import FlatAdam
 from .checkpoint import Checkpoints
-from .data import Minibatch, TrainingData
+from .data import Minibatch, TrainingData, fingerprint
 from .diagnosis import describe_failure
 from .history import History
 from .natural_gradient import natural_gradient_of
@@ -110,7 +110,9 @@ def fit(
         if validation_data is None:
             raise ValueError(f"patience: got {patience}, needs validation_data to judge by")
         best = items["best"] = Snapshot(model.trainable_variables)
+        # With patience, what is validated decides the result.
         trainer.settings["patience"] = patience
+        trainer.settings["validation"] = [validation_steps, fingerprint(validation_data)]
     checkpoints = None
     if checkpoint_dir is not None:
         checkpoints = Checkpoints(checkpoint_dir, trainer.settings, **items)

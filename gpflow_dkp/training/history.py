@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class History:
 
         :raises ValueError: there was no validation.
         """
-        return max(self.validation, key=lambda pair: pair[1])
+        return max(self.validation, key=lambda pair: -math.inf if math.isnan(pair[1]) else pair[1])
 
     @property
     def num_recoveries(self) -> int:
