@@ -129,13 +129,13 @@ def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> t
 
 
 def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
-    """Eigenvalues of r_SB k_BS / sqrt(B S), complex [P, S], the largest real part first.
+    """Eigenvalues of r_SB k_BS / (B S), complex [P, S], the largest real part first.
 
-    [NeurIPS22] figure 4: how fast they decay, and how far from real and positive they are. Arguments
-    as in `eigenvalue_cross_term`.
+    [NeurIPS22] figure 4: how fast they decay, and how far from real and positive they are. The sum of
+    their roots is `eigenvalue_cross_term`, whose arguments these are.
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
-    product = _multiply(transpose(k_bs), r_bs) / tf.sqrt(num_points * num_chosen)
+    product = _multiply(transpose(k_bs), r_bs) / (num_points * num_chosen)
     values = tf.linalg.eigvals(product)
     order = tf.argsort(tf.math.real(values), axis=-1, direction="DESCENDING")
     return tf.gather(values, order, batch_dims=values.shape.rank - 1)

@@ -210,7 +210,8 @@ class GWI(MonteCarloModel):
         likelihood of some of the data (`marginal_likelihood_start`; labels as one indicator a class);
         `q_sqrt`, and `q_mu` of the mean "svgp", at the optimum of the sparse GP with that noise.
 
-        :param mean: "net", "svgp", or a callable as in the constructor.
+        :param mean: "net", as in `net` with the inducing points fixed; "svgp", or a callable as in the
+            constructor.
         :param num_inducing: M, default the square root of N.
         :param kernel: "squared_exponential" or "relu" with ARD, or a GPflow kernel to start from.
         :param likelihood: default Gaussian with the noise variance found.
@@ -629,7 +630,10 @@ def marginal_likelihood_start(
     model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=noise_variance)
     try:
         gpflow.optimizers.Scipy().minimize(
-            model.training_loss, model.trainable_variables, options={"maxiter": max_iterations}
+            model.training_loss,
+            model.trainable_variables,
+            options={"maxiter": max_iterations},
+            tf_fun_args={"autograph": False},  # which would take longer than the search
         )
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(

@@ -70,7 +70,10 @@ def test_elbo_of_batches_is_the_elbo_of_all_points() -> None:
 
 def test_run_task_gives_every_metric() -> None:
     scores = run_task("diabetes", "fake", settings=SETTINGS)
-    assert set(scores) == set(METRICS)
+    assert set(METRICS) - set(scores) == {
+        "test_log_likelihood_best_candidate"
+    }  # of those that choose
+    assert set(scores) <= set(METRICS)
     assert all(type(value) is float for value in scores.values())
 
 

@@ -295,10 +295,12 @@ def test_duplicate_rows_have_finite_gradients(distance: str, cross_term: str) ->
 
 
 def test_spectrum() -> None:
-    """Of r k / N over all points, the largest first; of 100 points at most, or as many as asked for."""
+    """Of r k / N^2 over all points, the largest first; of 100 points at most, or as many as asked for."""
     model = make_model()
     _, r = measure(model, X)
-    expected = [np.sort(np.linalg.eigvals(one @ kernel_matrix(X, X) / N).real)[::-1] for one in r]
+    expected = [
+        np.sort(np.linalg.eigvals(one @ kernel_matrix(X, X) / N**2).real)[::-1] for one in r
+    ]
     spectrum = model.spectrum(X).numpy()
     np.testing.assert_allclose(spectrum, expected, rtol=0, atol=1e-9)
     many = np.random.default_rng(0).normal(size=[120, D])
