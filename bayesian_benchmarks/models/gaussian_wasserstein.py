@@ -67,6 +67,7 @@ class SelectedGWI:
         self.mean, self.settings, self.seed = mean, settings, seed
         self.num_classes = num_classes
         self.kernel: Any = None
+        self.label_noise = 1.0
         self.chosen: Candidate | None = None
         self.model: Any = None
         self.candidates: dict[Candidate, Any] = {}
