@@ -80,7 +80,7 @@ class SelectedGWI:
     def start(self, data: Data) -> None:
         """The kernel, by the marginal likelihood of the training data, and the noise it finds for labels."""
         from gpflow_dkp.models.from_data import squared_exponential
-        from gpflow_dkp.models.gwi import marginal_likelihood_start
+        from gpflow_dkp.models.marginal_likelihood import marginal_likelihood_start
 
         X, Y = data
         targets = Y if self.num_classes is None else np.eye(self.num_classes)[Y[:, 0].astype(int)]

@@ -24,7 +24,8 @@ from gpflow_dkp.means import (
     convolutional_network,
 )
 from gpflow_dkp.models import GWI
-from gpflow_dkp.models.gwi import LOG_TEMPERATURE, marginal_likelihood_start
+from gpflow_dkp.models.gwi import LOG_TEMPERATURE
+from gpflow_dkp.models.marginal_likelihood import marginal_likelihood_start
 from gpflow_dkp.training import fit
 
 N, D, M, S = 8, 2, 4, 3
