@@ -57,7 +57,7 @@ class MultilayerPerceptron(gpflow.Module):
         self.offsets = [Parameter(np.zeros(size)) for size in sizes[1:]]
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """Outputs [N, P] at X [N, D]."""
+        """Outputs [..., P] at X [..., D]."""
         activation = ACTIVATIONS[self.activation]
         *layers, (last_weight, last_offset) = zip(self.weights, self.offsets, strict=True)
         hidden = tf.convert_to_tensor(X)

@@ -52,8 +52,8 @@ def nuclear_norm(
     """Sum of the singular values [...] of A [..., R, C]; the gradient is U V^T.
 
     V are the eigenvectors of A^T A and the singular values the norms of A V's columns, so that values
-    down to 1e-8 of the largest lose nothing to the square; three times as fast as `tf.linalg.svd`, with
-    a gradient that repeated and vanishing singular values leave finite.
+    down to 1e-8 of the largest lose nothing to the square; twice as fast as `tf.linalg.svd`, with a
+    gradient that repeated and vanishing singular values leave finite.
     """
     _, right = tf.linalg.eigh(tf.matmul(matrix, matrix, transpose_a=True))
     left = matrix @ right

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import gpflow
-import numpy as np
 import tensorflow as tf
-from gpflow import Parameter
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 
 from gpflow_dkp.layers import Encoder
 from gpflow_dkp.layers.latent_variable import expected_log_ratio
+from gpflow_dkp.means import MultilayerPerceptron
 from gpflow_dkp.models import MonteCarloModel
 from gpflow_dkp.models.base import EVERY_LAYER_FINITE
 from gpflow_dkp.random import Seed, as_seed, fold_in, normal
@@ -63,13 +60,9 @@ class ConditionalVAE(MonteCarloModel):
         self.encoder = Encoder(
             num_features + num_outputs, latent_dim, widths=hidden_units, bias=0.0, seed=[seed, 0]
         )
-        sizes = [num_features + latent_dim, *hidden_units, num_outputs]
-        rng = np.random.default_rng([seed, 1])
-        self.weights = [
-            Parameter(math.sqrt(2.0 / (before + after)) * rng.normal(size=(before, after)))
-            for before, after in itertools.pairwise(sizes)
-        ]
-        self.offsets = [Parameter(np.zeros(size)) for size in sizes[1:]]
+        self.decoder = MultilayerPerceptron(
+            num_features + latent_dim, num_outputs, hidden_units=hidden_units, seed=[seed, 1]
+        )
 
     @property
     def num_features(self) -> int:
@@ -104,11 +97,7 @@ class ConditionalVAE(MonteCarloModel):
     def _decode(self, X: tf.Tensor, latent: tf.Tensor) -> MeanAndVariance:
         """g and its negligible variance at X [N, D] and z [S, N, d]: [S, N, P] each."""
         repeated = tf.broadcast_to(X, tf.concat([tf.shape(latent)[:2], tf.shape(X)[1:]], 0))
-        hidden = tf.concat([latent, repeated], -1)
-        *layers, (last_weight, last_offset) = zip(self.weights, self.offsets, strict=True)
-        for weight, offset in layers:
-            hidden = tf.tanh(tf.linalg.matmul(hidden, weight) + offset)
-        mean = tf.linalg.matmul(hidden, last_weight) + last_offset
+        mean = self.decoder(tf.concat([latent, repeated], -1))
         return mean, NEGLIGIBLE * tf.ones_like(mean)
 
     def sample_prior(

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..config import GWISettings, Settings
+from ..datasets import random_split
 from ..errors import ConfigError
 from .deep import classes_likelihood, train_with_fit
 from .registry import Array, Builder, TrainingRecord, register_model
@@ -67,7 +68,6 @@ class SelectedGWI:
         self.mean, self.settings, self.seed = mean, settings, seed
         self.num_classes = num_classes
         self.kernel: Any = None
-        self.label_noise = 1.0
         self.chosen: Candidate | None = None
         self.model: Any = None
         self.candidates: dict[Candidate, Any] = {}
@@ -77,15 +77,15 @@ class SelectedGWI:
         """What the settings say of GWI."""
         return self.settings.gwi or GWISettings()
 
-    def start(self, data: Data) -> None:
-        """The kernel, by the marginal likelihood of the training data, and the noise it finds for labels."""
+    def start(self, data: Data) -> float:
+        """Find the kernel by the marginal likelihood of the training data, and return its noise variance."""
         from gpflow_dkp.models.from_data import squared_exponential
         from gpflow_dkp.models.marginal_likelihood import marginal_likelihood_start
 
         X, Y = data
         targets = Y if self.num_classes is None else np.eye(self.num_classes)[Y[:, 0].astype(int)]
         self.kernel = squared_exponential(X.shape[1])
-        self.label_noise = marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)
+        return marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)
 
     def build(self, data: Data, candidate: Candidate) -> Any:
         """An untrained model."""
@@ -96,7 +96,6 @@ class SelectedGWI:
         X, Y = data
         settings: dict[str, Any] = {"noise_variance": candidate.noise_variance}
         if self.num_classes is not None:
-            settings["noise_variance"] = self.label_noise
             settings["likelihood"] = self._likelihood(self.num_classes)
         mean: Any = self.mean
         if self.mean == "cnn":
@@ -161,9 +160,9 @@ class SelectedGWI:
         """Choose, and train what was chosen. Every training has a checkpoint folder of its own."""
         gwi, record = self.gwi, Record()
         training, validation = split_validation(data, self.seed)
-        self.start(training)
+        label_noise = self.start(training)
         again = gwi.protocol == "90/10"
-        noise_variances = gwi.noise_variances if self.num_classes is None else (1.0,)
+        noise_variances = gwi.noise_variances if self.num_classes is None else (label_noise,)
         num_trainings = len(noise_variances) + len(gwi.inducing_factors) - 1 + again
         count = 0
 
@@ -233,12 +232,12 @@ class SelectedGWI:
 
 
 def split_validation(data: Data, seed: int) -> tuple[Data, Data]:
-    """The rows to train on and the rows to choose by, at random by the seed."""
-    X, Y = data
-    num_validation = max(1, round(VALIDATION_FRACTION * len(X)))
-    order = np.random.RandomState(seed).permutation(len(X))
-    held_out, kept = np.split(order, [num_validation])
-    return (X[kept], Y[kept]), (X[held_out], Y[held_out])
+    """The rows to train on and the rows to choose by, at random by the seed.
+
+    :raises BadDataError: fewer than ten rows.
+    """
+    parts = random_split(*data, seed, test_fraction=VALIDATION_FRACTION)
+    return (parts.X_train, parts.Y_train), (parts.X_test, parts.Y_test)
 
 
 def _builder(mean: Literal["net", "cnn", "svgp"]) -> Builder:

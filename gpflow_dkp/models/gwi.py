@@ -63,11 +63,15 @@ class _AtPoints(NamedTuple):
     """What the inducing points say of N points.
 
     :param explained: A = chol(k_ZZ)^{-1} k_ZX [M, N].
+    :param prior_mean: m_P [N, P], or one column for all outputs.
+    :param prior_variance: k [N, 1], the same for all outputs.
     :param mean: m_Q [N, P].
     :param variance: r [N, P], untempered.
     """
 
     explained: tf.Tensor
+    prior_mean: tf.Tensor
+    prior_variance: tf.Tensor
     mean: tf.Tensor
     variance: tf.Tensor
 
@@ -364,8 +368,7 @@ class GWI(MonteCarloModel):
                 k_ss = tf.gather(k_bs, chosen)
                 r_ss = r_bs._replace(prior=k_ss, left=r_bs.right).to_dense()
                 cross = nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, self.jitter)
-        terms = tf.square(self._prior_mean(X) - at.mean) + at.variance
-        terms += self.kernel(X, full_cov=False)[:, None]
+        terms = tf.square(at.prior_mean - at.mean) + at.prior_variance + at.variance
         return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross)
 
     def _cross_covariances(
@@ -401,15 +404,17 @@ class GWI(MonteCarloModel):
         return tf.linalg.triangular_solve(self._tril(), cross)
 
     def _at_points(self, X: tf.Tensor) -> _AtPoints:
-        explained = self._explain(X)
+        explained, prior_mean = self._explain(X), self._prior_mean(X)
+        prior_variance = self.kernel(X, full_cov=False)[:, None]
         if self.mean is not None:
             mean = tf.cast(self.mean(X), X.dtype)
         else:
-            mean = self._prior_mean(X) + tf.matmul(explained, self.q_mu, transpose_a=True)
-        unexplained = self.kernel(X, full_cov=False) - tf.reduce_sum(tf.square(explained), 0)
+            mean = prior_mean + tf.matmul(explained, self.q_mu, transpose_a=True)
         spread = tf.matmul(self.q_sqrt, explained, transpose_a=True)
-        variance = unexplained[:, None] + tf.transpose(tf.reduce_sum(tf.square(spread), 1))
-        return _AtPoints(explained, mean, tf.maximum(variance, MIN_VARIANCE[variance.dtype]))
+        variance = prior_variance - tf.reduce_sum(tf.square(explained), 0)[:, None]
+        variance += tf.transpose(tf.reduce_sum(tf.square(spread), 1))
+        variance = tf.maximum(variance, MIN_VARIANCE[variance.dtype])
+        return _AtPoints(explained, prior_mean, prior_variance, mean, variance)
 
     def _prior_mean(self, X: tf.Tensor) -> tf.Tensor:
         """m_P [N, P]."""
@@ -437,23 +442,20 @@ class GWI(MonteCarloModel):
         :raises ValueError: no rows.
         """
         X, Y = self._check_held_out(data)
-        self.temperature.assign(np.ones(self.num_latent_gps))
         if isinstance(self.likelihood, Gaussian):
-            self.temperature.assign(self._best_temperature(X, Y, batch_size))
-        else:
-            self._search_temperature(X, Y, batch_size)
+            temperature, log_density = self._best_temperature(X, Y, batch_size)
+            self.temperature.assign(temperature)
+            return log_density
+        self.temperature.assign(np.ones(self.num_latent_gps))
+        self._search_temperature(X, Y, batch_size)
         return float(tf.reduce_mean(self.predict_log_density((X, Y), batch_size=batch_size)))
 
     def held_out_log_density(self, data: RegressionData) -> float:
         """Mean log density of held-out data, tempered on them where the likelihood is Gaussian."""
         if not isinstance(self.likelihood, Gaussian):
             return super().held_out_log_density(data)
-        X, Y = self._check_held_out(data)
-        before = self.temperature.numpy()
-        try:
-            return self.temper((X, Y))
-        finally:
-            self.temperature.assign(before)
+        _, log_density = self._best_temperature(*self._check_held_out(data), PREDICTION_BATCH)
+        return log_density
 
     def _check_held_out(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
         X, Y = self._check_data(data)
@@ -461,10 +463,17 @@ class GWI(MonteCarloModel):
             raise ValueError("held-out data: got no rows, needs at least 1 to choose a temperature")
         return X, Y
 
-    def _best_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> np.ndarray:
-        """alpha [P] of a Gaussian likelihood, for `temperature` 1."""
+    def _best_temperature(
+        self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None
+    ) -> tuple[np.ndarray, float]:
+        """alpha [P] of a Gaussian likelihood, and the mean log density it gives."""
         mean, variance = self.predict_y(X, batch_size=batch_size)
-        return np.maximum(np.mean(np.square(Y - mean) / variance, 0), MIN_TEMPERATURE)
+        before = self.temperature.numpy()
+        found = before * np.mean(np.square(Y - mean) / variance, 0)
+        temperature = np.maximum(found, MIN_TEMPERATURE)
+        tempered = temperature / before * variance
+        density = gpflow.logdensities.gaussian(Y, mean, tempered)
+        return temperature, float(np.mean(np.sum(density, -1)))
 
     def _search_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> None:
         """Minimise the negative log density of held-out data over log alpha, from alpha = 1."""

@@ -184,7 +184,7 @@ def test_published_figures_without_a_depth_stand_beside_ours() -> None:
 def vae(hidden_units: tuple[int, ...] = ()) -> ConditionalVAE:
     model = ConditionalVAE(2, 1, hidden_units=hidden_units, seed=3)
     rng = np.random.default_rng(0)
-    for offset in (*model.offsets, *model.encoder.offsets):
+    for offset in (*model.decoder.offsets, *model.encoder.offsets):
         offset.assign(rng.normal(size=offset.shape))
     return model
 
@@ -194,9 +194,9 @@ def test_linear_vae_stays_below_its_marginal_likelihood_and_reaches_it() -> None
     model = vae()
     rng = np.random.default_rng(1)
     X, Y = rng.normal(size=(6, 2)), rng.normal(size=(6, 1))
-    a, b = np.split(model.weights[0].numpy(), [1])
+    a, b = np.split(model.decoder.weights[0].numpy(), [1])
     noise = float(model.likelihood.variance.numpy())
-    mean, total = X @ b + model.offsets[0].numpy(), float(a[0, 0]) ** 2 + noise
+    mean, total = X @ b + model.decoder.offsets[0].numpy(), float(a[0, 0]) ** 2 + noise
     exact = stats.norm.logpdf(Y, mean, np.sqrt(total)).sum()
     assert model.elbo((X, Y), num_samples=500, seed=0) < exact - 0.1
     # the posterior N(a (y - m) / total, noise / total), linear in x and y
@@ -204,7 +204,7 @@ def test_linear_vae_stays_below_its_marginal_likelihood_and_reaches_it() -> None
     weight = np.zeros((3, 2))
     weight[:, 0] = [*(-gain * b[:, 0]), gain]
     model.encoder.weights[0].assign(weight)
-    offset = -gain * model.offsets[0].numpy()[0]
+    offset = -gain * model.decoder.offsets[0].numpy()[0]
     model.encoder.offsets[0].assign([offset, np.log(noise / total)])
     bound = model.elbo((X, Y), num_samples=20_000, seed=0)
     np.testing.assert_allclose(bound, exact, atol=0.05)
@@ -217,9 +217,9 @@ def test_vae_decoder_is_a_tanh_network() -> None:
     latent = np.zeros((3, 5, 1))
     decoded, _ = model._decode(tf.constant(X), tf.constant(latent))
     hidden = np.concatenate([latent, np.tile(X, [3, 1, 1])], -1)
-    for weight, offset in list(zip(model.weights, model.offsets, strict=True))[:-1]:
+    for weight, offset in list(zip(model.decoder.weights, model.decoder.offsets, strict=True))[:-1]:
         hidden = np.tanh(hidden @ weight.numpy() + offset.numpy())
-    expected = hidden @ model.weights[-1].numpy() + model.offsets[-1].numpy()
+    expected = hidden @ model.decoder.weights[-1].numpy() + model.decoder.offsets[-1].numpy()
     np.testing.assert_allclose(decoded, expected, rtol=1e-12)
     assert means.shape == (3, 5, 1)
     np.testing.assert_allclose(variances, model.likelihood.variance.numpy(), rtol=1e-9)

@@ -633,21 +633,6 @@ def test_held_out_density_is_tempered_and_leaves_the_temperature() -> None:
     assert value == pytest.approx(model.temper(held_out()), abs=1e-12)
 
 
-def test_held_out_density_leaves_the_temperature_when_it_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = make_model()
-    model.temperature.assign([2.0, 0.7])
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(model, "predict_log_density", fail)
-    with pytest.raises(KeyboardInterrupt):
-        model.held_out_log_density(held_out())
-    np.testing.assert_allclose(model.temperature, [2.0, 0.7], rtol=1e-12)
-
-
 # Predictions
 
 
