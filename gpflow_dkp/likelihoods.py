@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import gpflow
 import tensorflow as tf
@@ -32,4 +33,21 @@ class RobustMax(gpflow.likelihoods.RobustMax):
         own = tf.one_hot(labels, self.num_classes, dtype=tf.bool, on_value=True, off_value=False)
         below = tf.where(own[..., None], tf.ones_like(below), below)
         weights = tf.cast(gh_w, mu.dtype) / math.sqrt(math.pi)
-        return tf.reduce_sum(tf.reduce_prod(below, 1) * weights, -1, keepdims=True)
+        return tf.reduce_sum(_product_of_probabilities(below) * weights, -1, keepdims=True)
+
+
+@tf.custom_gradient
+def _product_of_probabilities(
+    factors: tf.Tensor,
+) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Product over axis 1 of [N, J, I], whose gradient is a division.
+
+    TensorFlow's own allows for factors of zero, at three times the cost. Here they are a normal
+    distribution function's, so that where one underflows its slope has, too.
+    """
+    product = tf.reduce_prod(factors, 1)
+
+    def grad(d_product: tf.Tensor) -> tf.Tensor:
+        return tf.math.divide_no_nan((d_product * product)[:, None], factors)
+
+    return product, grad

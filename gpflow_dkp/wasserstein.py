@@ -45,25 +45,62 @@ class LowRankUpdate(NamedTuple):
         return matrix @ self.prior + inner @ (self.excess @ self.right)
 
 
-@tf.custom_gradient
-def nuclear_norm(
-    matrix: tf.Tensor,
-) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Sum of the singular values [...] of A [..., R, C]; the gradient is U V^T.
+class _Singular(NamedTuple):
+    """Singular values and vectors of A [..., R, C], from the eigenvectors of A^T A.
 
-    V are the eigenvectors of A^T A and the singular values the norms of A V's columns, so that values
-    down to 1e-8 of the largest lose nothing to the square; twice as fast as `tf.linalg.svd`, with a
-    gradient that repeated and vanishing singular values leave finite.
+    Values down to 1e-8 of the largest lose nothing to the square, being the norms of A V's columns; four
+    times as fast as `tf.linalg.svd`.
+
+    :param values: [..., C].
+    :param left: U [..., R, C], zero where the value is negligible, so that gradients are finite.
+    :param right: V [..., C, C].
     """
+
+    values: tf.Tensor
+    left: tf.Tensor
+    right: tf.Tensor
+
+
+def _singular(matrix: tf.Tensor) -> _Singular:
     _, right = tf.linalg.eigh(tf.matmul(matrix, matrix, transpose_a=True))
     left = matrix @ right
     values = tf.linalg.norm(left, axis=-2)
     floor = NEGLIGIBLE * tf.reduce_max(values, -1, keepdims=True)
     scale = tf.where(values > floor, tf.math.reciprocal_no_nan(values), tf.zeros_like(values))
+    return _Singular(values, left * scale[..., None, :], right)
+
+
+@tf.custom_gradient
+def nuclear_norm(
+    matrix: tf.Tensor,
+) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Sum of the singular values [...] of A [..., R, C]; the gradient is U V^T."""
+    values, left, right = _singular(matrix)
 
     def grad(d_value: tf.Tensor) -> tf.Tensor:
-        rotation = tf.matmul(left * scale[..., None, :], right, transpose_b=True)
-        return d_value[..., None, None] * rotation
+        return d_value[..., None, None] * tf.matmul(left, right, transpose_b=True)
+
+    return tf.reduce_sum(values, -1), grad
+
+
+@tf.custom_gradient
+def whitened_nuclear_norm(
+    matrix: tf.Tensor, covariance: tf.Tensor
+) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+    """Sum of the singular values of A C^{-T/2} [...], for A [..., R, S] and C [..., S, S].
+
+    With C = L L^T, A L^{-T} = U diag(s) V^T and F = L^{-T} V the gradients are U F^T with respect to A
+    and -F diag(s) F^T / 2 with respect to C, which differentiates neither solve nor factorisation.
+    """
+    tril = tf.linalg.cholesky(covariance)
+    values, left, right = _singular(transpose(tf.linalg.triangular_solve(tril, transpose(matrix))))
+
+    def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        factor = tf.linalg.triangular_solve(tril, right, adjoint=True)
+        d_value = d_value[..., None, None]
+        d_matrix = d_value * tf.matmul(left, factor, transpose_b=True)
+        weighted = -0.5 * d_value * values[..., None, :] * factor
+        return d_matrix, tf.matmul(weighted, factor, transpose_b=True)
 
     return tf.reduce_sum(values, -1), grad
 
@@ -88,10 +125,9 @@ def nystrom_cross_term(
     """
     num_points = tf.cast(tf.shape(k_bs)[0], k_bs.dtype)
     eye = jitter * tf.eye(tf.shape(k_ss)[-1], dtype=k_ss.dtype)
-    tril_k, tril_r = cholesky(k_ss + eye), cholesky(r_ss + eye)
     # Both solves after the product would be cheaper, and lose half the digits to its condition.
-    product = _multiply(tf.linalg.triangular_solve(tril_k, transpose(k_bs)), r_bs)
-    return nuclear_norm(tf.linalg.triangular_solve(tril_r, transpose(product))) / num_points
+    product = _multiply(tf.linalg.triangular_solve(cholesky(k_ss + eye), transpose(k_bs)), r_bs)
+    return whitened_nuclear_norm(product, r_ss + eye) / num_points
 
 
 def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float) -> tf.Tensor:
