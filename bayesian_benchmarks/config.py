@@ -32,8 +32,10 @@ class GWISettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    protocol: Literal["80/10/10", "90/10"] = "90/10"
-    """Training, validation and test parts. With 90/10 what was chosen is trained again on both."""
+    protocol: Literal["80/10/10", "90/10"] = "80/10/10"
+    """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first."""
+    refit_steps: int = Field(default=500, ge=1)
+    """Steps of that, at a tenth of the learning rate."""
     inducing_factors: tuple[float, ...] = Field(default=(0.5, 1.0, 2.0), min_length=1)
     """Candidates for the number of inducing points, in square roots of the number of training points."""
     noise_variances: tuple[float, ...] = Field(default=(0.3, 0.1, 0.01), min_length=1)

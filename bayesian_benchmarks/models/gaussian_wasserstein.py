@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..config import GWISettings, Settings
+from ..config import Decay, GWISettings, Settings
 from ..datasets import random_split
 from ..errors import ConfigError
 from .deep import classes_likelihood, train_with_fit
@@ -157,7 +157,9 @@ class SelectedGWI:
         checkpoint_seconds: float,
         report_step: Callable[[int], None],
     ) -> TrainingRecord:
-        """Choose, and train what was chosen. Every training has a checkpoint folder of its own."""
+        """Choose, and train what was chosen on. Every training has a checkpoint folder of its own."""
+        import gpflow
+
         gwi, record = self.gwi, Record()
         training, validation = split_validation(data, self.seed)
         label_noise = self.start(training)
@@ -166,12 +168,9 @@ class SelectedGWI:
         num_trainings = len(noise_variances) + len(gwi.inducing_factors) - 1 + again
         count = 0
 
-        def fit(
-            candidate: Candidate, data: Data, settings: Settings, **choosing: Any
-        ) -> tuple[Any, Any]:
+        def fit(model: Any, data: Data, settings: Settings, **choosing: Any) -> Any:
             nonlocal count
-            before = count * self.settings.num_steps
-            model = self.build(data, candidate)
+            num_steps, before = self.settings.num_steps, count * self.settings.num_steps
             history = train_with_fit(
                 model,
                 data,
@@ -179,44 +178,59 @@ class SelectedGWI:
                 seed=self.seed,
                 checkpoint_dir=checkpoint_dir and checkpoint_dir / f"training-{count}",
                 checkpoint_seconds=checkpoint_seconds,
-                report_step=lambda step: report_step((before + step) // num_trainings),
+                report_step=lambda step: report_step(
+                    (before + step * num_steps // settings.num_steps) // num_trainings
+                ),
                 **choosing,
             )
             record.add(history)
             count += 1
-            return model, history
+            return history
 
-        trained: dict[Candidate, tuple[float, Any, int]] = {}
+        trained: dict[Candidate, tuple[float, Any]] = {}
 
         def best_of(candidates: Sequence[Candidate]) -> Candidate:
             for candidate in candidates:
                 if candidate in trained:
                     continue
-                model, history = fit(
-                    candidate,
+                model = self.build(training, candidate)
+                fit(
+                    model,
                     training,
                     self.settings,
                     validation_data=validation,
                     validation_steps=min(gwi.validation_steps, self.settings.num_steps),
                     patience=gwi.patience,
                 )
-                num_steps, _ = history.best_validation
-                trained[candidate] = model.temper(validation), model, num_steps
+                trained[candidate] = self.temper(model, training, validation), model
             return max(candidates, key=lambda candidate: trained[candidate][0])
 
         middle = gwi.inducing_factors[len(gwi.inducing_factors) // 2]
         best = best_of([Candidate(middle, noise) for noise in noise_variances])
         best = best_of([replace(best, inducing_factor=factor) for factor in gwi.inducing_factors])
         self.chosen = best
-        self.candidates = {candidate: model for candidate, (_, model, _) in trained.items()}
-        _, self.model, num_steps = trained[best]
+        self.candidates = {candidate: model for candidate, (_, model) in trained.items()}
+        self.model = self.candidates[best]
         if again:
-            temperature = self.model.temperature.numpy()
-            settings = self.settings.model_copy(update={"num_steps": num_steps})
-            self.model, _ = fit(best, data, settings)
-            self.model.temperature.assign(temperature)
+            self.model = gpflow.utilities.deepcopy(self.model)
+            self.model.num_data = len(data[0])
+            fit(self.model, data, refit_settings(self.settings, gwi.refit_steps))
         self.model.num_cross_points = None  # as many as a batch of the evaluation allows
         return record
+
+    def temper(self, model: Any, training: Data, validation: Data) -> float:
+        """Temper a model on the validation rows, and return their mean log density.
+
+        Of all the steps the validation rows chose those that fit them best, so that their errors are
+        too small; for targets the temperature is at least what the training rows' errors need.
+        """
+        log_density = model.temper(validation)
+        if self.num_classes is not None:
+            return log_density
+        held_out = model.temperature.numpy()
+        model.temper(training)
+        model.temperature.assign(np.maximum(held_out, model.temperature.numpy()))
+        return float(np.mean(model.predict_log_density(validation)))
 
     def elbo(self, data: Data, **sampling: Any) -> Any:
         """The chosen model's objective, which is no bound on the evidence."""
@@ -229,6 +243,18 @@ class SelectedGWI:
     def predict_f(self, X: Array, **sampling: Any) -> Any:
         """The chosen model's latent functions."""
         return self.model.predict_f(X, **sampling)
+
+
+def refit_settings(settings: Settings, num_steps: int) -> Settings:
+    """Of training on from what was chosen, for `num_steps` at a tenth of the first learning rate."""
+    rate = settings.learning_rate
+    first = rate.rate if isinstance(rate, Decay) else rate[0][1]
+    changes = {
+        "num_steps": num_steps,
+        "learning_rate": [(0.0, 0.1 * first)],
+        "kl_annealing_steps": 0,
+    }
+    return settings.model_copy(update=changes)
 
 
 def split_validation(data: Data, seed: int) -> tuple[Data, Data]:

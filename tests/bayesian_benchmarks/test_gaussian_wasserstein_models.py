@@ -17,6 +17,7 @@ from bayesian_benchmarks.errors import ConfigError
 from bayesian_benchmarks.models import model_source
 from bayesian_benchmarks.models.gaussian_wasserstein import (
     VALIDATION_FRACTION,
+    Candidate,
     SelectedGWI,
     split_validation,
 )
@@ -27,8 +28,10 @@ from bayesian_benchmarks.tasks.regression import METRICS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GWI = GWISettings(
+    protocol="90/10",
     inducing_factors=(0.3, 0.5),
     noise_variances=(0.1,),
+    refit_steps=40,
     validation_steps=10,
     patience=2,
     hidden_units=(4,),
@@ -89,7 +92,7 @@ def test_the_candidate_of_the_highest_validation_density_is_chosen() -> None:
     assert steps[-1] == 20
 
 
-def test_90_10_trains_the_choice_again_on_all_rows_and_keeps_the_temperature() -> None:
+def test_90_10_trains_the_choice_on_with_all_rows_and_keeps_the_temperature() -> None:
     model = SelectedGWI("svgp", SETTINGS, 0)
     trained(model)
     assert model.chosen is not None
@@ -97,7 +100,21 @@ def test_90_10_trains_the_choice_again_on_all_rows_and_keeps_the_temperature() -
     assert model.model is not chosen
     np.testing.assert_array_equal(model.model.temperature, chosen.temperature)
     assert (chosen.num_data, model.model.num_data) == (80, 90)
-    assert model.model.num_inducing == round(model.chosen.inducing_factor * np.sqrt(90))
+    difference = model.model.q_mu.numpy() - chosen.q_mu.numpy()
+    assert 0.0 < np.max(np.abs(difference)) < 0.1
+
+
+@pytest.mark.parametrize("factor", [3.0, 1e-3])
+def test_temperature_is_at_least_what_the_training_rows_need(factor: float) -> None:
+    (X, Y), selected = data(), SelectedGWI("svgp", SETTINGS, 0)
+    selected.start((X, Y))
+    model = selected.build((X, Y), Candidate(0.5, 0.1))
+    errors = model.predict_y(X)[0].numpy() - Y
+    held_out = X, Y - (factor - 1.0) * errors  # errors `factor` times the rows'
+    log_density = selected.temper(model, (X, Y), held_out)
+    alpha = np.mean(errors**2 / (model.predict_y(X)[1] / model.temperature))
+    assert float(model.temperature[0]) == pytest.approx(max(1.0, factor**2) * alpha, rel=1e-6)
+    assert log_density == pytest.approx(np.mean(model.predict_log_density(held_out)))
 
 
 def test_what_is_chosen_does_not_depend_on_the_test_part() -> None:

@@ -14,6 +14,7 @@ from gpflow_dkp.wasserstein import (
     exact_cross_term,
     nuclear_norm,
     nystrom_cross_term,
+    whitened_nuclear_norm,
 )
 
 B, S, P = 9, 4, 2
@@ -118,6 +119,25 @@ def test_zero_matrix_of_a_batch_does_not_disturb_the_others() -> None:
 
 
 # The cross terms
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (7, 4), (2, 5, 3)])
+def test_whitened_nuclear_norm_is_differentiated_as_its_parts_are(shape: tuple[int, ...]) -> None:
+    matrix, root = dense(*shape), dense(*shape[:-2], shape[-1], shape[-1], seed=1)
+    covariance = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(shape[-1])
+
+    def of_parts(matrix: tf.Tensor, covariance: tf.Tensor) -> tf.Tensor:
+        tril = tf.linalg.cholesky(covariance)
+        whitened = tf.linalg.triangular_solve(tril, tf.linalg.matrix_transpose(matrix))
+        return tf.linalg.svd(whitened, compute_uv=False)
+
+    actual, parts = whitened_nuclear_norm(matrix, covariance), of_parts(matrix, covariance)
+    np.testing.assert_allclose(actual, np.sum(parts, -1), rtol=1e-12)
+    gradients = gradient_of(whitened_nuclear_norm, matrix, covariance)
+    for gradient, expected in zip(
+        gradients, gradient_of(of_parts, matrix, covariance), strict=True
+    ):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-10)
 
 
 def covariances(num_points: int = B, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
