@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+BLOCK = 32
+"""Columns of a symmetric gradient that are found together."""
+
 
 class PositiveDefinite(NamedTuple):
     """A positive-definite matrix with its factorisation.
@@ -295,9 +298,9 @@ def outer_product(
 def quadratic_forms(points: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
     """a_k^T S_l a_j [N, L, K, K] for points a [N, K, M] and symmetric S [L, M, M].
 
-    With B = S_l a_j from the forward pass and incoming gradients d_kj: da_j = sum_k (d_kj + d_jk) B_k,
-    and dS_l = sum_n a_j (sum_k d_kj a_k)^T, so that one large matrix product goes backward for one
-    that went forward, where automatic differentiation would take two.
+    With B = S_l a_j from the forward pass and incoming gradients d_kj, made symmetric: da_j = 2 sum_k
+    d_kj B_k, and dS_l = sum_n a_j (sum_k d_kj a_k)^T, of which the lower blocks suffice. So five eighths
+    of a large matrix product go backward for one that went forward; automatic differentiation takes two.
     """
 
     @tf.custom_gradient
@@ -311,12 +314,24 @@ def quadratic_forms(points: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
         value = tf.reshape(tf.matmul(points, products, transpose_b=True), [N, K, K, L])
 
         def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            d_value = 0.5 * (d_value + transpose(d_value))
             weights = tf.reshape(tf.transpose(d_value, [0, 2, 3, 1]), [N, K, K * L])
-            transposed = tf.reshape(tf.transpose(d_value, [0, 3, 2, 1]), [N, K, K * L])
-            d_points = (weights + transposed) @ products
-            weighted = tf.reshape(tf.matmul(weights, points, transpose_a=True), [N * K, L * M])
-            d_columns = tf.reshape(tf.matmul(flat, weighted, transpose_a=True), [M, L, M])
-            return d_points, tf.transpose(d_columns, [1, 0, 2])
+            blocks = []
+            for start in range(0, points.shape[-1], BLOCK):
+                part = points[..., start : start + BLOCK]
+                weighted = tf.matmul(weights, part, transpose_a=True)
+                weighted = tf.reshape(weighted, [N * K, L * tf.shape(part)[-1]])
+                block = tf.matmul(flat[:, start:], weighted, transpose_a=True)
+                block = tf.reshape(block, [M - start, L, tf.shape(part)[-1]])
+                blocks.append(tf.pad(block, [[start, 0], [0, 0], [0, 0]]))
+            lower = tf.transpose(tf.concat(blocks, -1), [1, 0, 2])
+            strictly_lower = tf.linalg.set_diag(
+                tf.linalg.band_part(lower, -1, 0), tf.zeros([L, M], lower.dtype)
+            )
+            symmetric = tf.linalg.set_diag(
+                strictly_lower + transpose(strictly_lower), tf.linalg.diag_part(lower)
+            )
+            return 2.0 * weights @ products, symmetric
 
         return tf.transpose(value, [0, 3, 1, 2]), grad
 
