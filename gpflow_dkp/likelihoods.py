@@ -42,8 +42,8 @@ def _product_of_probabilities(
 ) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     """Product over axis 1 of [N, J, I], whose gradient is a division.
 
-    TensorFlow's own allows for factors of zero, at three times the cost. Here they are a normal
-    distribution function's, so that where one underflows its slope has, too.
+    TensorFlow's own allows for factors of zero, at more cost. Here they are a normal distribution
+    function's, so that where one underflows its slope has, too.
     """
     product = tf.reduce_prod(factors, 1)
 

@@ -48,8 +48,8 @@ class LowRankUpdate(NamedTuple):
 class _Singular(NamedTuple):
     """Singular values and vectors of A [..., R, C], from the eigenvectors of A^T A.
 
-    Values down to 1e-8 of the largest lose nothing to the square, being the norms of A V's columns; four
-    times as fast as `tf.linalg.svd`.
+    Values down to 1e-8 of the largest lose nothing to the square, being the norms of A V's columns; faster
+    than `tf.linalg.svd`.
 
     :param values: [..., C].
     :param left: U [..., R, C], zero where the value is negligible, so that gradients are finite.
