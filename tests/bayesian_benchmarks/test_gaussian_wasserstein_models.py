@@ -101,7 +101,7 @@ def test_90_10_trains_the_choice_on_with_all_rows_and_keeps_the_temperature() ->
     np.testing.assert_array_equal(model.model.temperature, chosen.temperature)
     assert (chosen.num_data, model.model.num_data) == (80, 90)
     difference = model.model.q_mu.numpy() - chosen.q_mu.numpy()
-    assert 0.0 < np.max(np.abs(difference)) < 0.1
+    assert 0.0 < np.max(np.abs(difference)) < 0.05  # 40 steps of Adam at 0.001
 
 
 @pytest.mark.parametrize("factor", [3.0, 1e-3])
