@@ -121,22 +121,24 @@ def test_zero_matrix_of_a_batch_does_not_disturb_the_others() -> None:
 # The cross terms
 
 
-@pytest.mark.parametrize("shape", [(4, 4), (7, 4), (2, 5, 3)])
-def test_whitened_nuclear_norm_is_differentiated_as_its_parts_are(shape: tuple[int, ...]) -> None:
-    matrix, root = dense(*shape), dense(*shape[:-2], shape[-1], shape[-1], seed=1)
-    covariance = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(shape[-1])
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_whitened_nuclear_norm_is_differentiated_as_its_parts_are(batch: tuple[int, ...]) -> None:
+    matrix, root = dense(*batch, S, S), dense(*batch, S, S, seed=1)
+    right = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(S)
+    left = root.reshape(-1, S, S)[0] @ root.reshape(-1, S, S)[0].T + 0.2 * np.eye(S)
 
-    def of_parts(matrix: tf.Tensor, covariance: tf.Tensor) -> tf.Tensor:
-        tril = tf.linalg.cholesky(covariance)
-        whitened = tf.linalg.triangular_solve(tril, tf.linalg.matrix_transpose(matrix))
+    def of_parts(matrix: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        tril = tf.linalg.cholesky(left)
+        whitened = tf.linalg.triangular_solve(tf.broadcast_to(tril, matrix.shape), matrix)
+        whitened = tf.linalg.matrix_transpose(whitened)
+        whitened = tf.linalg.triangular_solve(tf.linalg.cholesky(right), whitened)
         return tf.linalg.svd(whitened, compute_uv=False)
 
-    actual, parts = whitened_nuclear_norm(matrix, covariance), of_parts(matrix, covariance)
+    arguments = matrix, left, right
+    actual, parts = whitened_nuclear_norm(*arguments), of_parts(*arguments)
     np.testing.assert_allclose(actual, np.sum(parts, -1), rtol=1e-12)
-    gradients = gradient_of(whitened_nuclear_norm, matrix, covariance)
-    for gradient, expected in zip(
-        gradients, gradient_of(of_parts, matrix, covariance), strict=True
-    ):
+    gradients = gradient_of(whitened_nuclear_norm, *arguments)
+    for gradient, expected in zip(gradients, gradient_of(of_parts, *arguments), strict=True):
         np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-10)
 
 
@@ -293,9 +295,9 @@ def test_low_rank_update_is_its_dense_matrix() -> None:
         prior=tf.gather(whole.prior, CHOSEN, axis=1), right=tf.gather(whole.right, CHOSEN, axis=1)
     )
     dense_some = dense_whole[:, :, CHOSEN]
-    factor = dense(5, B)
     np.testing.assert_allclose(some.to_dense(), dense_some, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(some.multiplied_by(factor), factor @ dense_some, rtol=0, atol=1e-12)
+    product = k[CHOSEN] @ dense_some
+    np.testing.assert_allclose(some.times_prior(), product, rtol=0, atol=1e-12)
     k_bs, k_ss = tf.constant(k[:, CHOSEN]), tf.constant(k[np.ix_(CHOSEN, CHOSEN)])
     r_ss = tf.constant(dense_some[:, CHOSEN])
     functions: list[Callable] = [
