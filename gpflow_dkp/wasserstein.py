@@ -40,7 +40,7 @@ class LowRankUpdate(NamedTuple):
         return self.prior + tf.matmul(self.left, self.excess @ self.right, transpose_a=True)
 
     def times_prior(self) -> tf.Tensor:
-        """k_SB r_BS [P, S, S], symmetric only where S are all the points."""
+        """k_SB r_BS [P, S, S]."""
         inner = tf.matmul(self.left, self.prior)
         through_excess = tf.matmul(inner, self.excess @ self.right, transpose_a=True)
         return outer_product(transpose(self.prior)) + through_excess
