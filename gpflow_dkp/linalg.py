@@ -41,7 +41,8 @@ def transpose(matrix: tf.Tensor) -> tf.Tensor:
     return tf.linalg.matrix_transpose(matrix)
 
 
-def _inverse_triangular(chol: tf.Tensor) -> tf.Tensor:
+def inverse_triangular(chol: tf.Tensor) -> tf.Tensor:
+    """L^{-1} [..., M, M] of a lower triangular L, differentiable."""
     eye = tf.eye(tf.shape(chol)[-1], dtype=chol.dtype)
     return tf.linalg.triangular_solve(chol, tf.broadcast_to(eye, tf.shape(chol)))
 
@@ -54,7 +55,7 @@ def positive_definite(matrix: tf.Tensor) -> PositiveDefinite:
 
 def _from_chol(matrix: tf.Tensor, chol: tf.Tensor) -> PositiveDefinite:
     chol = tf.stop_gradient(chol)
-    inverse_chol = tf.stop_gradient(_inverse_triangular(chol))
+    inverse_chol = tf.stop_gradient(inverse_triangular(chol))
     inverse = tf.stop_gradient(
         tf.linalg.triangular_solve(chol, inverse_chol, lower=True, adjoint=True)
     )

@@ -26,7 +26,7 @@ from ..layers.base import (
     check_positive,
     check_positive_integer,
 )
-from ..linalg import cholesky, outer_product
+from ..linalg import cholesky, inverse_triangular, outer_product
 from ..means import Mean, MultilayerPerceptron, as_mean
 from ..random import Seed, as_seed, normal
 from ..wasserstein import (
@@ -401,9 +401,8 @@ class GWI(MonteCarloModel):
 
     def _explain(self, X: tf.Tensor) -> tf.Tensor:
         """A [M, N]."""
-        tril = self._tril()
         # A product with the inverse, whose cost does not grow with N, is faster than a solve of N columns.
-        inverse = tf.linalg.triangular_solve(tril, tf.eye(self.num_inducing, dtype=tril.dtype))
+        inverse = inverse_triangular(self._tril())
         return inverse @ covariances.Kuf(self.inducing_variable, self.kernel, X)
 
     def _at_points(self, X: tf.Tensor) -> _AtPoints:
