@@ -16,6 +16,9 @@ from ..models import TrainingRecord, model_source, train_with_fit
 
 Data = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
+WORTH_COMPILING = 20
+"""Calls of a model's bound from which compiling it, some ten of its eager calls, pays."""
+
 
 def run(
     dataset: Dataset | ClassificationDataset,
@@ -83,15 +86,35 @@ def elbo_per_point(model: Any, data: Data, *, settings: Settings, seed: int = 0)
     scales a batch's ELBO to all points, and the batch weighs as many points as it has.
     """
     X, Y = data
+    draws = list(_chunks(settings.elbo_samples, settings.train_samples))
+    batches = list(_chunks(len(X), settings.batch_size))
+    elbo = _bound(model, len(draws) * len(batches))
     total = 0.0
-    for samples in _chunks(settings.elbo_samples, settings.train_samples):
-        for rows in _chunks(len(X), settings.batch_size):
-            batch = slice(rows.start, rows.stop)
-            elbo = model.elbo(
-                (X[batch], Y[batch]), num_samples=len(samples), seed=seed + samples[0]
-            )
-            total += len(samples) * len(rows) * float(elbo)
+    for samples in draws:
+        for rows in batches:
+            batch = X[rows.start : rows.stop], Y[rows.start : rows.stop]
+            value = elbo(batch, len(samples), seed + samples[0])
+            total += len(samples) * len(rows) * value
     return total / (settings.elbo_samples * len(X) ** 2)
+
+
+def _bound(model: Any, num_calls: int) -> Callable[[Data, int, int], float]:
+    """The model's `elbo` of data, number of samples and seed, compiled if it will be called often."""
+    if num_calls < WORTH_COMPILING:
+        return lambda data, num_samples, seed: float(
+            model.elbo(data, num_samples=num_samples, seed=seed)
+        )
+
+    import tensorflow as tf
+
+    from gpflow_dkp.random import as_seed
+
+    if not isinstance(model, tf.Module):
+        return _bound(model, 0)
+    compiled = tf.function(model.elbo, autograph=False)
+    return lambda data, num_samples, seed: float(
+        compiled(data, num_samples=num_samples, seed=as_seed(seed))
+    )
 
 
 def _chunks(total: int, size: int) -> Iterator[range]:

@@ -23,6 +23,8 @@ PREDICTION_SAMPLES = 100
 PREDICTION_BATCH = 500
 """Data points predicted at a time: 100 samples of 100 inducing points take 80 kB a point."""
 
+LIKELIHOOD_ELEMENTS = 2**24
+"""Numbers in the largest array of an eager call of a likelihood, 128 MiB in double precision."""
 
 EVERY_LAYER_FINITE = "every layer is finite, the likelihood or the gradient is not"
 """What `locate_failure` says when it finds nothing."""
@@ -313,32 +315,51 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     ) -> Any:
         """A method of the likelihood on [S, N, P] moments: GPflow's multi-class ones are rank 2.
 
-        GPflow's Monte Carlo likelihoods draw without a seed; their private methods take the draws.
+        GPflow copies X for each draw of a Monte Carlo likelihood. A compiled call drops the copies that
+        are not used; an eager one goes through the rows in parts.
         """
-        mean, variance = moments
-        num_samples, num_data, num_outputs = tf.unstack(tf.shape(mean))
-        rows = [num_samples * num_data, num_outputs]
-        X = tf.cast(tf.convert_to_tensor(X), mean.dtype)
-        arguments = [
-            tf.tile(X, [num_samples, 1]),
-            tf.reshape(mean, rows),
-            tf.reshape(variance, rows),
-        ]
-        if Y is not None:
-            arguments.append(tf.tile(Y, [num_samples, 1]))
-        if isinstance(self.likelihood, gpflow.likelihoods.MonteCarloLikelihood):
-            draws = [self.likelihood.num_monte_carlo_points, *rows]
-            epsilon = normal(draws, fold_in(seed, 1), mean.dtype)
-            result = getattr(self.likelihood, f"_{method}")(*arguments, epsilon=epsilon)
+        num_samples, num_data, num_outputs = tf.unstack(tf.shape(moments[0]))
+        num_rows = num_samples * num_data
+        flat = [tf.reshape(value, [num_rows, num_outputs]) for value in moments]
+        X = tf.cast(tf.convert_to_tensor(X), flat[0].dtype)
+        data = [X] if Y is None else [X, Y]
+        at_a_time = self._likelihood_rows(X.shape[-1]) if tf.executing_eagerly() else None
+        if at_a_time is None or num_rows <= at_a_time:
+            tiled = [tf.tile(values, [num_samples, 1]) for values in data]
+            result = self._of_rows(method, tiled, flat, seed)
         else:
-            result = getattr(self.likelihood, method)(*arguments)
+            parts = []
+            for first in range(0, int(num_rows), at_a_time):
+                rows = tf.range(first, min(first + at_a_time, int(num_rows)))
+                of_data = [tf.gather(values, rows % num_data) for values in data]
+                of_moments = [tf.gather(values, rows) for values in flat]
+                parts.append(self._of_rows(method, of_data, of_moments, fold_in(seed, first)))
+            result = tf.nest.map_structure(lambda *values: tf.concat(values, 0), *parts)
 
         def unflatten(value: tf.Tensor) -> tf.Tensor:
             return tf.reshape(value, tf.concat([[num_samples, num_data], tf.shape(value)[1:]], 0))
 
-        if isinstance(result, tuple):
-            return tuple(unflatten(value) for value in result)
-        return unflatten(result)
+        return tf.nest.map_structure(unflatten, result)
+
+    def _of_rows(
+        self, method: str, data: list[tf.Tensor], moments: list[tf.Tensor], seed: tf.Tensor
+    ) -> Any:
+        """A method of the likelihood on rows of X, and of Y if it is given, and on [rows, P] moments.
+
+        GPflow's Monte Carlo likelihoods draw without a seed; their private methods take the draws.
+        """
+        arguments = [data[0], *moments, *data[1:]]
+        if not isinstance(self.likelihood, gpflow.likelihoods.MonteCarloLikelihood):
+            return getattr(self.likelihood, method)(*arguments)
+        mean = moments[0]
+        draws = [self.likelihood.num_monte_carlo_points, *tf.unstack(tf.shape(mean))]
+        epsilon = normal(draws, fold_in(seed, 1), mean.dtype)
+        return getattr(self.likelihood, f"_{method}")(*arguments, epsilon=epsilon)
+
+    def _likelihood_rows(self, num_features: int) -> int:
+        """Rows that an eager call of the likelihood takes at a time."""
+        copies = getattr(self.likelihood, "num_monte_carlo_points", 1)
+        return max(1, LIKELIHOOD_ELEMENTS // (copies * max(num_features, self.num_latent_gps)))
 
     def _number_of_samples(self, num_samples: int | None) -> int:
         """S of the objective: as given, or the model's."""

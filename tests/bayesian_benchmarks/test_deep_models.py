@@ -19,6 +19,7 @@ from bayesian_benchmarks import (
 )
 from bayesian_benchmarks.models import model_source, train_with_fit
 from bayesian_benchmarks.tasks import METRICS, evaluate
+from bayesian_benchmarks.tasks.training import elbo_per_point
 
 SETTINGS = Settings(
     num_steps=4,
@@ -50,6 +51,19 @@ def test_builders_follow_the_protocol(name: str) -> None:
     assert model.inducing_variable.num_inducing == 8
     assert model.num_data == 398
     assert model.num_samples == 2
+
+
+def test_a_bound_that_is_compiled_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = get_dataset("diabetes")
+    data = dataset.X_train, dataset.Y_train
+    model = build("dwp-ab-gw")
+    eager = elbo_per_point(model, data, settings=SETTINGS, seed=3)
+    monkeypatch.setattr("bayesian_benchmarks.tasks.training.WORTH_COMPILING", 8)
+    assert elbo_per_point(model, data, settings=SETTINGS, seed=3) == pytest.approx(eager, rel=1e-10)
+    compiled = []
+    monkeypatch.setattr("tensorflow.function", lambda f, **_: compiled.append(f) or f)
+    elbo_per_point(model, data, settings=SETTINGS, seed=3)
+    assert compiled == [model.elbo]
 
 
 def test_a_short_run_has_every_metric(tmp_path: Path) -> None:

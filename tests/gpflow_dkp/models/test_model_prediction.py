@@ -1,10 +1,13 @@
 """Predictions: one mixture of Gaussians behind all of them."""
 
+import math
+from typing import ClassVar
+
 import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import MODELS, make_model, regression_data
+from model_cases import MODELS, D, make_model, regression_data
 from scipy import special, stats
 
 from gpflow_dkp.models import DeepKernelProcess
@@ -194,6 +197,48 @@ def test_predictions_do_not_change_the_model(model: str) -> None:
     built.sample_prior(XNEW, 2)
     for variable, value in zip(built.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
+
+
+def test_a_likelihood_of_the_inputs_in_parts_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """3 of the 30 rows at a time: five samples of the six points."""
+    scale = gpflow.functions.Linear(A=0.3 * np.ones((D, 1)), b=1.5)
+    model = make_model("DWP", 2, likelihood=gpflow.likelihoods.Gaussian(scale=scale))
+    data = XNEW[:6], np.linspace(-1.0, 1.0, 6)[:, None]
+    whole = model.predict_mixture(XNEW[:6], num_samples=5)
+    density = model.predict_log_density(data, num_samples=5)
+    monkeypatch.setattr("gpflow_dkp.models.base.LIKELIHOOD_ELEMENTS", 3 * D)
+    for part, expected in zip(model.predict_mixture(XNEW[:6], num_samples=5), whole, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-12)
+    assert np.ptp(whole[1].numpy()[0]) > 0.1
+    in_parts = model.predict_log_density(data, num_samples=5)
+    np.testing.assert_allclose(in_parts, density, rtol=1e-12)
+
+
+def test_a_monte_carlo_likelihood_in_parts_makes_few_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Softmax(gpflow.likelihoods.Softmax):
+        rows: ClassVar[list[int]] = []
+
+        def _conditional_mean(self, X: tf.Tensor, F: tf.Tensor) -> tf.Tensor:
+            self.rows.append(X.shape[0])
+            return super()._conditional_mean(X, F)
+
+    likelihood = Softmax(3)
+    likelihood.num_monte_carlo_points = 400
+    model = make_model("DWP", 2, likelihood=likelihood, num_latent_gps=3)
+    whole, _ = model.predict_mixture(XNEW[:6], num_samples=5)
+    assert max(likelihood.rows) == 400 * 30
+    likelihood.rows.clear()
+    monkeypatch.setattr("gpflow_dkp.models.base.LIKELIHOOD_ELEMENTS", 400 * 4 * 3)
+    parts, _ = model.predict_mixture(XNEW[:6], num_samples=5)
+    assert max(likelihood.rows) == 400 * 4
+    np.testing.assert_allclose(tf.reduce_sum(parts, -1), 1.0, rtol=1e-12)
+    # Two independent averages of 400 numbers between 0 and 1, each of deviation at most 0.5 / 20.
+    np.testing.assert_allclose(parts, whole, atol=5.0 * math.sqrt(2.0) * 0.5 / 20.0)
+    assert np.max(np.abs(parts - whole)) > 0.0
 
 
 def test_quantiles_of_another_likelihood_are_refused() -> None:
