@@ -79,13 +79,14 @@ class SelectedGWI:
 
     def start(self, data: Data) -> float:
         """Find the kernel by the marginal likelihood of the training data, and return its noise variance."""
-        from gpflow_dkp.models.from_data import squared_exponential
+        from gpflow_dkp.models.from_data import logarithmic_parameters, squared_exponential
         from gpflow_dkp.models.marginal_likelihood import marginal_likelihood_start
 
         X, Y = data
         targets = Y if self.num_classes is None else np.eye(self.num_classes)[Y[:, 0].astype(int)]
-        self.kernel = squared_exponential(X.shape[1])
-        return marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)
+        with logarithmic_parameters():
+            self.kernel = squared_exponential(X.shape[1])
+            return marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)
 
     def build(self, data: Data, candidate: Candidate) -> Any:
         """An untrained model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import gpflow
@@ -66,9 +67,7 @@ class DeepModel(DeepKernelProcess):
         settings = {**cls._settings_from_data, **settings}
         centres, targets = cluster(X, Y, num_inducing, seed)
         make_kernel, on_inputs = KERNELS[kernel], cls._num_input_kernels
-        # With GPflow's softplus, 1 000 steps of 0.01 move a lengthscale by at most 10.
-        logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
-        with gpflow.config.as_context(logarithmic):
+        with logarithmic_parameters():
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
             check_labels(likelihood, Y)
             kernels = [make_kernel(num_features) for _ in range(on_inputs)]
@@ -78,6 +77,16 @@ class DeepModel(DeepKernelProcess):
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
             model.output_layer.v.assign(targets)
         return model
+
+
+def logarithmic_parameters() -> AbstractContextManager[None]:
+    """A context in which new positive parameters are trained by their logarithms.
+
+    With GPflow's softplus, 1 000 steps of 0.01 move a lengthscale by at most 10, and a search that goes too
+    far ends at 1e-36.
+    """
+    logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
+    return gpflow.config.as_context(logarithmic)
 
 
 def squared_exponential(num_features: int | None = None) -> Kernel:

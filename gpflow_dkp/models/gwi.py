@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -44,7 +43,7 @@ from .base import (
     all_finite,
 )
 from .checks import check_arrays, check_kernels, check_labels
-from .from_data import KERNELS, cluster
+from .from_data import KERNELS, cluster, logarithmic_parameters
 from .marginal_likelihood import marginal_likelihood_start
 
 DISTANCES = ("squared", "root", "published")
@@ -246,8 +245,7 @@ class GWI(MonteCarloModel):
             if Y.shape[1] != 1:
                 raise ValueError(f"data: got Y {Y.shape}, needs one column of labels")
             targets = np.eye(likelihood.num_classes)[Y[:, 0].astype(int)]
-        logarithmic = dataclasses.replace(gpflow.config.config(), positive_bijector="exp")
-        with gpflow.config.as_context(logarithmic):
+        with logarithmic_parameters():
             if isinstance(kernel, str):
                 check_choice("kernel", kernel, tuple(KERNELS))
                 kernel = KERNELS[kernel](X.shape[1])

@@ -77,6 +77,14 @@ def test_the_validation_part_is_a_ninth_and_disjoint() -> None:
     np.testing.assert_array_equal(again, X_held_out)
 
 
+def test_the_kernel_is_found_by_the_logarithms_of_its_parameters() -> None:
+    """By softplus, the search took lengthscales of energy's fold 4 to 1e-36."""
+    selected = SelectedGWI("net", SETTINGS, 0)
+    selected.start(data())
+    for parameter in selected.kernel.parameters:
+        np.testing.assert_allclose(parameter.unconstrained_variable, np.log(parameter), rtol=1e-12)
+
+
 def test_the_candidate_of_the_highest_validation_density_is_chosen() -> None:
     settings = with_gwi(noise_variances=(0.3, 0.03), inducing_factors=(0.3,), protocol="80/10/10")
     model = SelectedGWI("net", settings, 0)
