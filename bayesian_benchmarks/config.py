@@ -26,14 +26,18 @@ class Decay(BaseModel):
 class GWISettings(BaseModel):
     """How Gaussian Wasserstein inference chooses and trains, beside what every model's `Settings` say.
 
-    The defaults are the protocol of `configs/wild2022.yaml`. All choices are made on a validation part of
-    the training data; nothing sees the test part.
+    All choices are made on parts of the training data that are held out; nothing sees the test part.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    protocol: Literal["80/10/10", "90/10"] = "80/10/10"
-    """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first."""
+    protocol: Literal["80/10/10", "90/10", "cross-validation"] = "80/10/10"
+    """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first.
+    With cross-validation, for targets only, each fold of the training part is held out in turn."""
+    num_folds: int = Field(default=3, ge=2)
+    """Of cross-validation."""
+    step_fractions: tuple[float, ...] = Field(default=(1.0,), min_length=1)
+    """Candidates of cross-validation for the number of steps, over `num_steps`."""
     refit_steps: int = Field(default=500, ge=1)
     """Steps of that, at a tenth of the learning rate."""
     inducing_factors: tuple[float, ...] = Field(default=(0.5, 1.0, 2.0), min_length=1)
@@ -57,11 +61,18 @@ class GWISettings(BaseModel):
     num_cross_points: int = Field(default=50, ge=1)
     """Points of the estimate, at most a batch's."""
 
-    @field_validator("inducing_factors", "noise_variances")
+    @field_validator("inducing_factors", "noise_variances", "step_fractions")
     @classmethod
     def _check_positive(cls, values: tuple[float, ...]) -> tuple[float, ...]:
         if min(values) <= 0:
             raise ValueError("must be above 0")
+        return values
+
+    @field_validator("step_fractions")
+    @classmethod
+    def _check_fractions(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if max(values) > 1:
+            raise ValueError("must be at most 1")
         return values
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..config import Decay, GWISettings, Settings
 from ..datasets import random_split
-from ..errors import ConfigError
+from ..errors import BadDataError, ConfigError
 from .deep import classes_likelihood, train_with_fit
 from .registry import Array, Builder, TrainingRecord, register_model
 
@@ -30,10 +30,13 @@ Data = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is chosen: the number of inducing points in square roots of N, and the noise variance."""
+    """What is chosen: the number of inducing points in square roots of N, the noise variance, and by
+    cross-validation the number of steps over the settings'.
+    """
 
     inducing_factor: float
     noise_variance: float
+    step_fraction: float = 1.0
 
 
 @dataclass
@@ -159,17 +162,10 @@ class SelectedGWI:
         report_step: Callable[[int], None],
     ) -> TrainingRecord:
         """Choose, and train what was chosen on. Every training has a checkpoint folder of its own."""
-        import gpflow
+        record, count = Record(), 0
+        num_trainings = self._num_trainings()
 
-        gwi, record = self.gwi, Record()
-        training, validation = split_validation(data, self.seed)
-        label_noise = self.start(training)
-        again = gwi.protocol == "90/10"
-        noise_variances = gwi.noise_variances if self.num_classes is None else (label_noise,)
-        num_trainings = len(noise_variances) + len(gwi.inducing_factors) - 1 + again
-        count = 0
-
-        def fit(model: Any, data: Data, settings: Settings, **choosing: Any) -> Any:
+        def fit(model: Any, data: Data, settings: Settings, **choosing: Any) -> None:
             nonlocal count
             num_steps, before = self.settings.num_steps, count * self.settings.num_steps
             history = train_with_fit(
@@ -186,14 +182,35 @@ class SelectedGWI:
             )
             record.add(history)
             count += 1
-            return history
 
-        trained: dict[Candidate, tuple[float, Any]] = {}
+        if self.gwi.protocol == "cross-validation":
+            self._cross_validate(data, fit)
+        else:
+            self._hold_out(data, fit)
+        self.model.num_cross_points = None  # as many as a batch of the evaluation allows
+        return record
 
-        def best_of(candidates: Sequence[Candidate]) -> Candidate:
-            for candidate in candidates:
-                if candidate in trained:
-                    continue
+    def _num_trainings(self) -> int:
+        """How many trainings `train` makes, all candidates being different."""
+        gwi = self.gwi
+        if gwi.protocol == "cross-validation":
+            candidates = len(gwi.step_fractions) + len(gwi.noise_variances) - 1
+            return (candidates + len(gwi.inducing_factors) - 1) * (gwi.num_folds + 1)
+        noise_variances = 1 if self.num_classes is not None else len(gwi.noise_variances)
+        return noise_variances + len(gwi.inducing_factors) - 1 + (gwi.protocol == "90/10")
+
+    def _hold_out(self, data: Data, fit: Callable[..., None]) -> None:
+        """Choose on a ninth of the data: the candidate, when its training stops, and its temperature."""
+        import gpflow
+
+        gwi = self.gwi
+        training, validation = split_validation(data, self.seed)
+        label_noise = self.start(training)
+        noise_variances = gwi.noise_variances if self.num_classes is None else (label_noise,)
+        scores: dict[Candidate, float] = {}
+
+        def score(candidate: Candidate) -> float:
+            if candidate not in scores:
                 model = self.build(training, candidate)
                 fit(
                     model,
@@ -203,21 +220,61 @@ class SelectedGWI:
                     validation_steps=min(gwi.validation_steps, self.settings.num_steps),
                     patience=gwi.patience,
                 )
-                trained[candidate] = self.temper(model, training, validation), model
-            return max(candidates, key=lambda candidate: trained[candidate][0])
+                scores[candidate] = self.temper(model, training, validation)
+                self.candidates[candidate] = model
+            return scores[candidate]
 
-        middle = gwi.inducing_factors[len(gwi.inducing_factors) // 2]
-        best = best_of([Candidate(middle, noise) for noise in noise_variances])
-        best = best_of([replace(best, inducing_factor=factor) for factor in gwi.inducing_factors])
-        self.chosen = best
-        self.candidates = {candidate: model for candidate, (_, model) in trained.items()}
-        self.model = self.candidates[best]
-        if again:
+        middle = _middle(gwi.inducing_factors)
+        best = max((Candidate(middle, noise) for noise in noise_variances), key=score)
+        best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
+        self.chosen, self.model = best, self.candidates[best]
+        if gwi.protocol == "90/10":
             self.model = gpflow.utilities.deepcopy(self.model)
             self.model.num_data = len(data[0])
             fit(self.model, data, refit_settings(self.settings, gwi.refit_steps))
-        self.model.num_cross_points = None  # as many as a batch of the evaluation allows
-        return record
+
+    def _cross_validate(self, data: Data, fit: Callable[..., None]) -> None:
+        """Choose by the density of every fold under the model of the others, all folds at one temperature.
+
+        That temperature is the best for them all, and the candidate's model trains on all of the data.
+        """
+        if self.num_classes is not None:
+            raise ConfigError(
+                "gwi protocol: got cross-validation, which is for targets; use 80/10/10 or 90/10 for classes"
+            )
+        gwi, (X, Y) = self.gwi, data
+        if len(X) < 2 * gwi.num_folds:
+            raise BadDataError(
+                f"cross-validation: got {len(X)} training rows, needs two for each of {gwi.num_folds} folds"
+            )
+        self.start(data)
+        fold_of = np.random.default_rng(self.seed).permutation(len(X)) % gwi.num_folds
+        scores: dict[Candidate, float] = {}
+
+        def score(candidate: Candidate) -> float:
+            if candidate not in scores:
+                num_steps = max(1, round(candidate.step_fraction * self.settings.num_steps))
+                settings = self.settings.model_copy(update={"num_steps": num_steps})
+                mean, variance = np.empty(Y.shape), np.empty(Y.shape)
+                for fold in range(gwi.num_folds):
+                    others = fold_of != fold
+                    model = self.build((X[others], Y[others]), candidate)
+                    fit(model, (X[others], Y[others]), settings)
+                    predicted = model.predict_mixture(X[~others])
+                    mean[~others], variance[~others] = (np.asarray(part)[0] for part in predicted)
+                temperature = np.mean((Y - mean) ** 2 / variance, axis=0)
+                scores[candidate] = _gaussian_log_density(Y, mean, temperature * variance)
+                model = self.build(data, candidate)
+                fit(model, data, settings)
+                model.temperature.assign(temperature)
+                self.candidates[candidate] = model
+            return scores[candidate]
+
+        middle = Candidate(_middle(gwi.inducing_factors), _middle(gwi.noise_variances))
+        best = max((replace(middle, step_fraction=f) for f in gwi.step_fractions), key=score)
+        best = max((replace(best, noise_variance=v) for v in gwi.noise_variances), key=score)
+        best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
+        self.chosen, self.model = best, self.candidates[best]
 
     def temper(self, model: Any, training: Data, validation: Data) -> float:
         """Temper a model on the validation rows, and return their mean log density.
@@ -244,6 +301,16 @@ class SelectedGWI:
     def predict_f(self, X: Array, **sampling: Any) -> Any:
         """The chosen model's latent functions."""
         return self.model.predict_f(X, **sampling)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return values[len(values) // 2]
+
+
+def _gaussian_log_density(Y: Array, mean: Array, variance: Array) -> float:
+    """Mean over the rows of the log density of Y [N, P] under independent Gaussians."""
+    log_density = -0.5 * (np.log(2.0 * np.pi * variance) + (Y - mean) ** 2 / variance)
+    return float(np.mean(np.sum(log_density, axis=1)))
 
 
 def refit_settings(settings: Settings, num_steps: int) -> Settings:

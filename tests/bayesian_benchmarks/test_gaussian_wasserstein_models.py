@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from bayesian_benchmarks import get_dataset, load_experiment, run_task
 from bayesian_benchmarks.config import ClassificationSettings, GWISettings, Settings
-from bayesian_benchmarks.errors import ConfigError
-from bayesian_benchmarks.models import model_source
+from bayesian_benchmarks.errors import BadDataError, ConfigError
+from bayesian_benchmarks.models import model_source, train_with_fit
 from bayesian_benchmarks.models.gaussian_wasserstein import (
     VALIDATION_FRACTION,
     Candidate,
@@ -112,6 +112,73 @@ def test_90_10_trains_the_choice_on_with_all_rows_and_keeps_the_temperature() ->
     assert 0.0 < np.max(np.abs(difference)) < 0.05  # 40 steps of Adam at 0.001
 
 
+CROSS_VALIDATED = {
+    "protocol": "cross-validation",
+    "num_folds": 2,
+    "step_fractions": (0.5, 1.0),
+    "noise_variances": (0.1, 0.03),
+    "inducing_factors": (0.3,),
+}
+
+
+def test_cross_validation_chooses_by_the_density_of_the_folds() -> None:
+    """The score and the temperature again from models of the folds that are built and trained here."""
+    settings = with_gwi(**CROSS_VALIDATED)
+    selected = SelectedGWI("net", settings, 0)
+    steps = trained(selected)
+    assert (steps == sorted(steps), steps[-1]) == (True, 20)
+    assert len(selected.candidates) == 3
+    assert selected.model is selected.candidates[selected.chosen]
+    X, Y = data()
+    fold_of = np.random.default_rng(0).permutation(len(X)) % 2
+    scores = {}
+    for candidate, model in selected.candidates.items():
+        assert model.num_data == 90
+        held_out = []
+        for fold in (0, 1):
+            rows = fold_of != fold
+            part = selected.build((X[rows], Y[rows]), candidate)
+            num_steps = round(20 * candidate.step_fraction)
+            train_with_fit(
+                part,
+                (X[rows], Y[rows]),
+                settings=settings.model_copy(update={"num_steps": num_steps}),
+                seed=0,
+                checkpoint_dir=None,
+                checkpoint_seconds=1e9,
+                report_step=lambda step: None,
+            )
+            part.temperature.assign(model.temperature)
+            held_out.append(part.predict_log_density((X[~rows], Y[~rows])).numpy())
+            squared = np.square(Y[~rows] - part.predict_y(X[~rows])[0])
+            held_out[-1] = np.stack([held_out[-1], (squared / part.predict_y(X[~rows])[1])[:, 0]])
+        density, ratio = np.concatenate(held_out, axis=1)
+        assert np.mean(ratio) == pytest.approx(1.0)  # the best temperature, for all folds
+        scores[candidate] = np.mean(density)
+    assert max(scores, key=lambda candidate: scores[candidate]) == selected.chosen
+
+
+def test_cross_validation_goes_on_from_the_trainings_that_are_done(tmp_path: Path) -> None:
+    settings = with_gwi(**CROSS_VALIDATED)
+    first, again = SelectedGWI("net", settings, 0), SelectedGWI("net", settings, 0)
+    trained(first, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"training-{i}" for i in range(9)]
+    trained(again, tmp_path)
+    assert again.chosen == first.chosen
+    np.testing.assert_array_equal(
+        again.model.predict_y(data()[0])[0], first.model.predict_y(data()[0])[0]
+    )
+
+
+def test_cross_validation_is_for_targets_and_enough_rows() -> None:
+    settings = with_gwi(**CROSS_VALIDATED)
+    with pytest.raises(ConfigError, match=r"got cross-validation, which is for targets"):
+        trained(SelectedGWI("net", settings, 0, num_classes=3))
+    selected = SelectedGWI("net", with_gwi(**CROSS_VALIDATED | {"num_folds": 50}), 0)
+    with pytest.raises(BadDataError, match=r"got 90 training rows, needs two for each of 50 folds"):
+        trained(selected)
+
+
 @pytest.mark.parametrize("factor", [3.0, 1e-3])
 def test_temperature_is_at_least_what_the_training_rows_need(factor: float) -> None:
     (X, Y), selected = data(), SelectedGWI("svgp", SETTINGS, 0)
@@ -205,7 +272,8 @@ def test_settings_without_gwi_keep_the_keys_of_stored_rows() -> None:
 
 def test_the_papers_protocol_and_figures() -> None:
     experiment = load_experiment(REPOSITORY / "configs" / "wild2022.yaml")
-    assert experiment.settings.gwi == GWISettings()
+    assert experiment.settings.gwi is not None
+    assert experiment.settings.gwi.protocol == "cross-validation"
     for model in experiment.models:
         assert model_source(model).name == model
     figures = {(r.dataset, r.model): r for r in paper_results("wild2022") if r.dataset == "boston"}
@@ -221,7 +289,12 @@ def test_the_papers_protocol_and_figures() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("inducing_factors", ()), ("noise_variances", (0.1, 0.0)), ("protocol", "70/30")],
+    [
+        ("inducing_factors", ()),
+        ("noise_variances", (0.1, 0.0)),
+        ("protocol", "70/30"),
+        ("step_fractions", (0.5, 1.5)),
+    ],
 )
 def test_bad_settings(field: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=field):
