@@ -34,7 +34,7 @@ class GWISettings(BaseModel):
     protocol: Literal["80/10/10", "90/10", "cross-validation"] = "80/10/10"
     """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first.
     With cross-validation, for targets only, each fold of the training part is held out in turn."""
-    num_folds: int = Field(default=3, ge=2)
+    num_folds: int = Field(default=5, ge=2)
     """Of cross-validation."""
     step_fractions: tuple[float, ...] = Field(default=(1.0,), min_length=1)
     """Candidates of cross-validation for the number of steps, over `num_steps`."""
