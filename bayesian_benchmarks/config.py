@@ -34,12 +34,12 @@ class GWISettings(BaseModel):
     protocol: Literal["80/10/10", "90/10", "cross-validation"] = "80/10/10"
     """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first.
     With cross-validation, for targets only, each fold of the training part is held out in turn."""
+    refit_steps: int = Field(default=500, ge=1)
+    """Steps of training on with 90/10, at a tenth of the learning rate."""
     num_folds: int = Field(default=5, ge=2)
     """Of cross-validation."""
     step_fractions: tuple[float, ...] = Field(default=(1.0,), min_length=1)
     """Candidates of cross-validation for the number of steps, over `num_steps`."""
-    refit_steps: int = Field(default=500, ge=1)
-    """Steps of that, at a tenth of the learning rate."""
     inducing_factors: tuple[float, ...] = Field(default=(0.5, 1.0, 2.0), min_length=1)
     """Candidates for the number of inducing points, in square roots of the number of training points."""
     noise_variances: tuple[float, ...] = Field(default=(0.3, 0.1, 0.01), min_length=1)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
 from ..config import Decay, GWISettings, Settings
 from ..datasets import random_split
@@ -162,7 +164,7 @@ class SelectedGWI:
         report_step: Callable[[int], None],
     ) -> TrainingRecord:
         """Choose, and train what was chosen on. Every training has a checkpoint folder of its own."""
-        record, count = Record(), 0
+        record, count, self.candidates = Record(), 0, {}
         num_trainings = self._num_trainings()
 
         def fit(model: Any, data: Data, settings: Settings, **choosing: Any) -> None:
@@ -207,22 +209,19 @@ class SelectedGWI:
         training, validation = split_validation(data, self.seed)
         label_noise = self.start(training)
         noise_variances = gwi.noise_variances if self.num_classes is None else (label_noise,)
-        scores: dict[Candidate, float] = {}
 
+        @cache
         def score(candidate: Candidate) -> float:
-            if candidate not in scores:
-                model = self.build(training, candidate)
-                fit(
-                    model,
-                    training,
-                    self.settings,
-                    validation_data=validation,
-                    validation_steps=min(gwi.validation_steps, self.settings.num_steps),
-                    patience=gwi.patience,
-                )
-                scores[candidate] = self.temper(model, training, validation)
-                self.candidates[candidate] = model
-            return scores[candidate]
+            model = self.candidates[candidate] = self.build(training, candidate)
+            fit(
+                model,
+                training,
+                self.settings,
+                validation_data=validation,
+                validation_steps=min(gwi.validation_steps, self.settings.num_steps),
+                patience=gwi.patience,
+            )
+            return self.temper(model, training, validation)
 
         middle = _middle(gwi.inducing_factors)
         best = max((Candidate(middle, noise) for noise in noise_variances), key=score)
@@ -236,7 +235,11 @@ class SelectedGWI:
     def _cross_validate(self, data: Data, fit: Callable[..., None]) -> None:
         """Choose by the density of every fold under the model of the others, all folds at one temperature.
 
-        That temperature is the best for them all, and the candidate's model trains on all of the data.
+        That temperature is the best for them all. Every candidate also trains on all of the data, so that the
+        task can say how much better the best of them on the test part is than the chosen one.
+
+        :raises ConfigError: for labels.
+        :raises BadDataError: fewer than two rows a fold.
         """
         if self.num_classes is not None:
             raise ConfigError(
@@ -249,26 +252,25 @@ class SelectedGWI:
             )
         self.start(data)
         fold_of = np.random.default_rng(self.seed).permutation(len(X)) % gwi.num_folds
-        scores: dict[Candidate, float] = {}
 
+        @cache
         def score(candidate: Candidate) -> float:
-            if candidate not in scores:
-                num_steps = max(1, round(candidate.step_fraction * self.settings.num_steps))
-                settings = self.settings.model_copy(update={"num_steps": num_steps})
-                mean, variance = np.empty(Y.shape), np.empty(Y.shape)
-                for fold in range(gwi.num_folds):
-                    others = fold_of != fold
-                    model = self.build((X[others], Y[others]), candidate)
-                    fit(model, (X[others], Y[others]), settings)
-                    predicted = model.predict_mixture(X[~others])
-                    mean[~others], variance[~others] = (np.asarray(part)[0] for part in predicted)
-                temperature = np.mean((Y - mean) ** 2 / variance, axis=0)
-                scores[candidate] = _gaussian_log_density(Y, mean, temperature * variance)
-                model = self.build(data, candidate)
-                fit(model, data, settings)
-                model.temperature.assign(temperature)
-                self.candidates[candidate] = model
-            return scores[candidate]
+            num_steps = max(1, round(candidate.step_fraction * self.settings.num_steps))
+            settings = self.settings.model_copy(update={"num_steps": num_steps})
+            mean, variance = np.empty(Y.shape), np.empty(Y.shape)
+            for fold in range(gwi.num_folds):
+                held_out = fold_of == fold
+                others = X[~held_out], Y[~held_out]
+                model = self.build(others, candidate)
+                fit(model, others, settings)
+                predicted = model.predict_mixture(X[held_out])
+                mean[held_out], variance[held_out] = (np.asarray(part)[0] for part in predicted)
+            temperature = np.mean((Y - mean) ** 2 / variance, axis=0)
+            model = self.candidates[candidate] = self.build(data, candidate)
+            fit(model, data, settings)
+            model.temperature.assign(temperature)
+            log_density = stats.norm.logpdf(Y, mean, np.sqrt(temperature * variance))
+            return float(np.mean(np.sum(log_density, axis=1)))
 
         middle = Candidate(_middle(gwi.inducing_factors), _middle(gwi.noise_variances))
         best = max((replace(middle, step_fraction=f) for f in gwi.step_fractions), key=score)
@@ -305,12 +307,6 @@ class SelectedGWI:
 
 def _middle(values: Sequence[float]) -> float:
     return values[len(values) // 2]
-
-
-def _gaussian_log_density(Y: Array, mean: Array, variance: Array) -> float:
-    """Mean over the rows of the log density of Y [N, P] under independent Gaussians."""
-    log_density = -0.5 * (np.log(2.0 * np.pi * variance) + (Y - mean) ** 2 / variance)
-    return float(np.mean(np.sum(log_density, axis=1)))
 
 
 def refit_settings(settings: Settings, num_steps: int) -> Settings:

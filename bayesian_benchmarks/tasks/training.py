@@ -100,20 +100,18 @@ def elbo_per_point(model: Any, data: Data, *, settings: Settings, seed: int = 0)
 
 def _bound(model: Any, num_calls: int) -> Callable[[Data, int, int], float]:
     """The model's `elbo` of data, number of samples and seed, compiled if it will be called often."""
-    if num_calls < WORTH_COMPILING:
-        return lambda data, num_samples, seed: float(
-            model.elbo(data, num_samples=num_samples, seed=seed)
-        )
+    if num_calls >= WORTH_COMPILING:
+        import tensorflow as tf
 
-    import tensorflow as tf
+        from gpflow_dkp.random import as_seed
 
-    from gpflow_dkp.random import as_seed
-
-    if not isinstance(model, tf.Module):
-        return _bound(model, 0)
-    compiled = tf.function(model.elbo, autograph=False)
+        if isinstance(model, tf.Module):
+            compiled = tf.function(model.elbo, autograph=False)
+            return lambda data, num_samples, seed: float(
+                compiled(data, num_samples=num_samples, seed=as_seed(seed))
+            )
     return lambda data, num_samples, seed: float(
-        compiled(data, num_samples=num_samples, seed=as_seed(seed))
+        model.elbo(data, num_samples=num_samples, seed=seed)
     )
 
 

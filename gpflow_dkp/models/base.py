@@ -24,7 +24,7 @@ PREDICTION_BATCH = 500
 """Data points predicted at a time: 100 samples of 100 inducing points take 80 kB a point."""
 
 LIKELIHOOD_ELEMENTS = 2**24
-"""Numbers in the largest array of an eager call of a likelihood, 128 MiB in double precision."""
+"""Numbers in a Monte Carlo likelihood's copies of X, or of f, in an eager call: 128 MiB of doubles."""
 
 EVERY_LAYER_FINITE = "every layer is finite, the likelihood or the gradient is not"
 """What `locate_failure` says when it finds nothing."""
