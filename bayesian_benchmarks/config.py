@@ -101,6 +101,8 @@ class Settings(BaseModel):
     """Samples that the reported ELBO is averaged over."""
     test_samples: int = Field(default=100, ge=2)
     """Components of the predictive mixture."""
+    ard: bool = True
+    """Whether dgp, dwp, nngp and diwp learn a scale of each input feature."""
     gwi: GWISettings | None = None
     """Of Gaussian Wasserstein inference; null for the defaults."""
 

@@ -19,6 +19,9 @@ from .models import model_source
 RunKey = tuple[str, str, int, str, str, int]
 """What makes a stored row unique: task, dataset, split, model, settings hash, seed."""
 
+LATER_SETTINGS = {"ard": True, "gwi": None}
+"""Settings that are younger than the first stored rows, with these rows' values: no part of a key then."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -37,8 +40,9 @@ class Run:
     def settings_json(self) -> str:
         """Everything that changes the numbers besides the other parts of the key, sorted."""
         settings = self.settings.model_dump()
-        if settings["gwi"] is None:  # as in the keys of rows stored before there was such a field
-            del settings["gwi"]
+        for name, value in LATER_SETTINGS.items():
+            if settings[name] == value:
+                del settings[name]
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.csv is not None:
             content["csv"] = {"sha256": self.csv.sha256, "target": self.csv.target}

@@ -41,6 +41,7 @@ def _builder(cls: str, **fixed: Any) -> Builder:
             num_samples=settings.train_samples,
             num_data=len(X),
             precision=settings.precision,
+            ard=settings.ard,
             seed=seed,
             **fixed,
         )

@@ -130,7 +130,7 @@ def check_positive_integer(name: str, value: int) -> None:
 def check_positive(name: str, value: float) -> None:
     """Raise `ValueError` unless `value` is a positive finite number."""
     if not np.isscalar(value) or not np.isreal(value) or not 0.0 < value < np.inf:
-        raise ValueError(f"{name}: got {value!r}, needs a positive number")
+        raise ValueError(f"{name}: got {value!r}, needs a positive finite number")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

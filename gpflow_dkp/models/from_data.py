@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -24,9 +24,6 @@ class DeepModel(DeepKernelProcess):
     _has_widths = True
     """Whether the constructor takes the hidden layers' `widths`, and a `seed` for their start."""
 
-    _settings_from_data: ClassVar[dict[str, Any]] = {}
-    """Arguments of the constructor that `from_data` gives unless it is given others."""
-
     @classmethod
     def from_data(
         cls,
@@ -37,6 +34,7 @@ class DeepModel(DeepKernelProcess):
         num_inducing: int = 100,
         width: int | None = None,
         kernel: str = "squared_exponential",
+        ard: bool = True,
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
@@ -51,6 +49,8 @@ class DeepModel(DeepKernelProcess):
         :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D; for models with widths.
         :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1.
+        :param ard: learn a scale of each input feature: a lengthscale or weight variance, or `DIWP`'s
+            `input_scale`. Of images they can overfit.
         :param seed: chooses the inducing points and the layers' random starting values.
         :param settings: further arguments of the constructor.
         """
@@ -64,13 +64,12 @@ class DeepModel(DeepKernelProcess):
             settings = {"widths": widths, "seed": seed, **settings}
         elif width is not None:
             raise ValueError(f"width: got {width}, {cls.__name__} has no widths")
-        settings = {**cls._settings_from_data, **settings}
         centres, targets = cluster(X, Y, num_inducing, seed)
         make_kernel, on_inputs = KERNELS[kernel], cls._num_input_kernels
         with logarithmic_parameters():
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
             check_labels(likelihood, Y)
-            kernels = [make_kernel(num_features) for _ in range(on_inputs)]
+            kernels = [make_kernel(num_features, ard=ard) for _ in range(on_inputs)]
             kernels += [make_kernel() for _ in range(depth - on_inputs)]
         settings = {"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings}
         model = cls(kernels, likelihood, centres, **settings)
@@ -89,20 +88,23 @@ def logarithmic_parameters() -> AbstractContextManager[None]:
     return gpflow.config.as_context(logarithmic)
 
 
-def squared_exponential(num_features: int | None = None) -> Kernel:
-    """On Gram matrices, or with one lengthscale a feature on inputs."""
+def squared_exponential(num_features: int | None = None, *, ard: bool = True) -> Kernel:
+    """On Gram matrices, or on inputs with one lengthscale a feature, or one for all of them."""
     if num_features is None:
         return SquaredExponential()
-    return SquaredExponential(lengthscales=np.sqrt(num_features) * np.ones(num_features))
+    shape = num_features if ard else ()
+    return SquaredExponential(lengthscales=np.full(shape, np.sqrt(num_features)))
 
 
-def relu(num_features: int | None = None) -> Kernel:
-    """Arc-cosine of order 1, on Gram matrices or with one weight variance a feature on inputs.
+def relu(num_features: int | None = None, *, ard: bool = True) -> Kernel:
+    """Arc-cosine of order 1, on Gram matrices, or on inputs with a weight variance a feature, or one for all.
 
     The biases matter: without them every function of the prior is homogeneous, f(c x) = c f(x). On Gram
     matrices the weight variance is fixed: the kernel's variance does the same.
     """
-    weights = 1.0 if num_features is None else np.full(num_features, 1.0 / num_features)
+    weights: Any = 1.0
+    if num_features is not None:
+        weights = np.full(num_features if ard else (), 1.0 / num_features)
     kernel = ArcCosine(order=1, weight_variances=weights, bias_variance=0.5)
     gpflow.set_trainable(kernel.weight_variances, num_features is not None)
     return kernel

@@ -32,10 +32,11 @@ SETTINGS = Settings(
 )
 
 
-def build(name: str, depth: int = 2) -> Any:
+def build(name: str, depth: int = 2, **changes: Any) -> Any:
     dataset = get_dataset("diabetes")
+    settings = SETTINGS.model_copy(update=changes)
     source = model_source(name)
-    return source.build(dataset.X_train, dataset.Y_train, depth=depth, settings=SETTINGS, seed=0)
+    return source.build(dataset.X_train, dataset.Y_train, depth=depth, settings=settings, seed=0)
 
 
 def test_the_papers_models_are_registered() -> None:
@@ -48,6 +49,7 @@ def test_builders_follow_the_protocol(name: str) -> None:
     assert len(model.kernels) == 3
     assert len(model.hidden_layers) == 2
     assert model.kernels[0].ard
+    assert not build(name, depth=3, ard=False).kernels[0].ard
     assert model.inducing_variable.num_inducing == 8
     assert model.num_data == 398
     assert model.num_samples == 2

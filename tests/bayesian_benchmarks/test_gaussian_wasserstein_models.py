@@ -254,8 +254,9 @@ def test_a_convolutional_mean_needs_images_and_classes() -> None:
     assert X.shape[1] == 2
 
 
-def test_settings_without_gwi_keep_the_keys_of_stored_rows() -> None:
-    """Rows that were stored before there were settings of GWI are found again."""
+@pytest.mark.parametrize("changes", [{"gwi": GWI}, {"ard": False}])
+def test_later_settings_keep_the_keys_of_stored_rows(changes: dict[str, Any]) -> None:
+    """Rows that were stored before there were such settings are found again, unless they differ."""
     experiment = load_experiment(REPOSITORY / "configs" / "aitchison2021.yaml")
     runs = {run.key: run for run in expand(experiment.override(splits=(0, 1, 2)))}
     with (REPOSITORY / "results" / "aitchison2021.csv").open() as file:
@@ -266,7 +267,7 @@ def test_settings_without_gwi_keep_the_keys_of_stored_rows() -> None:
             row[name] for name in ("task", "dataset", "split", "model", "settings_hash", "seed")
         )
         assert (key[0], key[1], int(key[2]), key[3], key[4], int(key[5])) in runs
-    other = experiment.override(settings=experiment.settings.model_copy(update={"gwi": GWI}))
+    other = experiment.override(settings=experiment.settings.model_copy(update=changes))
     assert not {run.settings_hash for run in expand(other)} & {row["settings_hash"] for row in rows}
 
 

@@ -303,5 +303,5 @@ def test_bad_number_of_latent_gps(num_latent_gps: object) -> None:
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
 def test_bad_scale_of_q_sqrt(scale: float) -> None:
-    with pytest.raises(ValueError, match=r"q_sqrt_scale: got .*, needs a positive number"):
+    with pytest.raises(ValueError, match=r"q_sqrt_scale: got .*, needs a positive finite number"):
         SparseGP(make_kernel(), Z, L, q_sqrt_scale=scale)

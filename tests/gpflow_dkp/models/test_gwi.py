@@ -1184,11 +1184,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "negative noise to start from": (
         lambda: make_model().start_at_sparse_posterior((X, Y), -0.1),
-        r"noise_variance: got -0.1, needs a positive number",
+        r"noise_variance: got -0.1, needs a positive finite number",
     ),
     "negative noise from data": (
         lambda: GWI.from_data(X, Y, noise_variance=-0.1),
-        r"noise_variance: got -0.1, needs a positive number",
+        r"noise_variance: got -0.1, needs a positive finite number",
     ),
     "no noise to start from": (
         lambda: GWI.from_data(X, Y, num_marginal_points=0),

@@ -401,3 +401,18 @@ def test_more_jitter_mends_a_diwp_whose_inputs_have_more_features_than_inducing_
     assert not np.isfinite(built.elbo((X, Y), seed=0))
     built.jitter.assign(1.0)
     assert np.isfinite(built.elbo((X, Y), seed=0))
+
+
+@models
+@pytest.mark.parametrize("kernel", ["squared_exponential", "relu"])
+def test_from_data_without_ard_starts_alike_with_one_scale(model: str, kernel: str) -> None:
+    data = regression_data()
+    both = [
+        MODELS[model].from_data(*data, num_inducing=4, kernel=kernel, ard=ard)
+        for ard in (True, False)
+    ]
+    bounds = [float(built.elbo(data, seed=0)) for built in both]
+    np.testing.assert_allclose(bounds[0], bounds[1], rtol=1e-12)
+    sizes = [sum(int(tf.size(v)) for v in built.trainable_variables) for built in both]
+    assert sizes[0] - sizes[1] == (D if model == "DIWP" else D - 1)
+    check_finite_bound_and_gradient(both[1], data)

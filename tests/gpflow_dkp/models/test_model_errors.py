@@ -7,7 +7,7 @@ from gpflow import kernels as k
 from model_cases import MODELS, make_model, regression_data
 
 from gpflow_dkp.gram import KernelNotComputableFromGram
-from gpflow_dkp.models import DGP, DWP
+from gpflow_dkp.models import DGP, DIWP, DWP
 from gpflow_dkp.training import fit
 
 X, Y = regression_data()
@@ -44,6 +44,11 @@ def test_every_model_makes_the_checks(model: type) -> None:
     check_refused(lambda: built.predict_f(wrong, num_samples=2), r"\(3, 5\), needs 2 columns")
     check_refused(lambda: built.sample_prior(wrong), r"\(3, 5\), needs 2 columns")
     check_refused(lambda: model.from_data(X[:1], Y[:1]), "data: got 1 rows, needs at least 2")
+
+
+@pytest.mark.parametrize("delta", [0.0, -1.0, float("inf"), float("nan"), "five"])
+def test_bad_delta(delta: object) -> None:
+    check_refused(lambda: build(DIWP, delta=delta), "delta: got .*, needs a positive finite number")
 
 
 @models

@@ -85,9 +85,9 @@ def test_diwp_approaches_the_nngp_as_delta_grows(kernel: type) -> None:
     limit = float(nngp([_on_scaled_inputs(kernel), kernel()]).elbo((X, Y)))
     errors = []
     for delta in (1e2, 1e4, 1e6):
-        model = DIWP([kernel(), kernel()], gpflow.likelihoods.Gaussian(0.2), Z, jitter=JITTER)
+        likelihood = gpflow.likelihoods.Gaussian(0.2)
+        model = DIWP([kernel(), kernel()], likelihood, Z, delta=delta, jitter=JITTER)
         for layer in agree_at_the_output(model).hidden_layers:
-            layer.delta.assign(delta)
             layer.gamma.assign(1e-9)
             layer.V.assign(tf.zeros_like(layer.V))
         errors.append(abs(float(model.elbo((X, Y), num_samples=400, seed=0)) - limit))
