@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import singledispatch
+from collections.abc import Callable, Sequence
+from functools import partial, reduce, singledispatch
 
 import gpflow
 import tensorflow as tf
@@ -38,19 +38,23 @@ def from_inputs(
     :returns: blocks with no sample dimension.
     """
     Z = inducing_variable
-    if isinstance(kernel, kernels.ArcCosine) and (
-        isinstance(Z, InducingPoints) or not isinstance(Z, InducingVariables)
-    ):
-        # GPflow's is NaN where rounding takes a cosine above 1, as it does on hundreds of features.
-        Z = Z.Z if isinstance(Z, InducingPoints) else Z
-        root = tf.sqrt(kernel.weight_variances)
-        Z, X = (root * kernel.slice(tf.convert_to_tensor(points))[0] for points in (Z, X))
-        return _arc_cosine_of_weighted(kernel, _with_bias(kernel, FeatureBlocks(Z, transpose(X))))
+    if type(Z) is InducingPoints or not isinstance(Z, InducingVariables):
+        if type(kernel) is kernels.ArcCosine:
+            return _arc_cosine_of_inputs(kernel, Z.Z if isinstance(Z, InducingPoints) else Z, X)
+        if type(kernel) in _REDUCTIONS:
+            return _combined(kernel, [from_inputs(child, Z, X) for child in kernel.kernels])
     if isinstance(Z, InducingVariables):
         ii, it = covariances.Kuu(Z, kernel), covariances.Kuf(Z, kernel, X)
     else:
         ii, it = kernel(Z), kernel(Z, X)
     return GramBlocks(ii, it, kernel(X, full_cov=False))
+
+
+def _arc_cosine_of_inputs(kernel: kernels.ArcCosine, Z: tf.Tensor, X: tf.Tensor) -> GramBlocks:
+    """GPflow's is NaN where rounding takes a cosine above 1, as it does on hundreds of features."""
+    root = tf.sqrt(kernel.weight_variances)
+    Z, X = (root * kernel.slice(tf.convert_to_tensor(points))[0] for points in (Z, X))
+    return _arc_cosine_of_weighted(kernel, _with_bias(kernel, FeatureBlocks(Z, transpose(X))))
 
 
 @singledispatch
@@ -204,21 +208,19 @@ def _white(kernel: kernels.White, gram: GramBlocks) -> GramBlocks:
 
 
 @_dispatch.register(kernels.Sum)
-def _sum(kernel: kernels.Sum, gram: GramBlocks) -> GramBlocks:
-    children = [covariance(child, gram) for child in kernel.kernels]
-    return GramBlocks(
-        tf.add_n([child.ii for child in children]),
-        tf.add_n([child.it for child in children]),
-        tf.add_n([child.tt for child in children]),
-    )
-
-
 @_dispatch.register(kernels.Product)
-def _product(kernel: kernels.Product, gram: GramBlocks) -> GramBlocks:
-    first, *rest = (covariance(child, gram) for child in kernel.kernels)
-    for child in rest:
-        first = GramBlocks(first.ii * child.ii, first.it * child.it, first.tt * child.tt)
-    return first
+def _combination(kernel: kernels.Combination, gram: GramBlocks) -> GramBlocks:
+    return _combined(kernel, [covariance(child, gram) for child in kernel.kernels])
+
+
+_REDUCTIONS = {kernels.Sum: tf.add_n, kernels.Product: partial(reduce, tf.multiply)}
+
+
+def _combined(kernel: kernels.Combination, children: Sequence[GramBlocks]) -> GramBlocks:
+    """The sum or product of its children's blocks."""
+    reduction = next(value for cls, value in _REDUCTIONS.items() if isinstance(kernel, cls))
+    blocks = ([getattr(child, block) for child in children] for block in ("ii", "it", "tt"))
+    return GramBlocks(*map(reduction, blocks))
 
 
 def check_computable_from_gram(kernel: kernels.Kernel, *, features: bool = False) -> None:

@@ -355,10 +355,27 @@ def test_arc_cosine_of_inputs_equals_gpflows(order: int) -> None:
         np.testing.assert_allclose(blocks.tt, kernel(X, full_cov=False), rtol=1e-12)
 
 
-def test_arc_cosine_of_inputs_of_many_features_is_finite() -> None:
+@pytest.mark.parametrize(
+    "of_arc_cosine",
+    [lambda arc: arc, lambda arc: arc + k.White(0.1), lambda arc: k.Constant(2.0) * (arc + arc)],
+)
+def test_arc_cosine_of_inputs_of_many_features_is_finite(of_arc_cosine) -> None:  # type: ignore[no-untyped-def]
     """Rounding takes the cosine of one of these points with itself above 1, where GPflow's is NaN."""
     Z = np.random.default_rng(2).normal(size=(200, 784))
-    kernel = k.ArcCosine(1, weight_variances=np.ones(784), bias_variance=0.5)
-    found = gram.from_inputs(kernel, Z, Z[:5])
+    kernel = of_arc_cosine(k.ArcCosine(1, weight_variances=np.ones(784), bias_variance=0.5))
+    assert np.isnan(kernel(Z)).any()
+    found, right = gram.from_inputs(kernel, Z, Z[:5]), ~np.isnan(kernel(Z))
+    np.testing.assert_allclose(found.ii[right], kernel(Z)[right], rtol=1e-6)
     assert np.isfinite(found.ii).all()
     assert np.isfinite(found.it).all()
+
+
+class HalfArcCosine(k.ArcCosine):
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:  # GPflow's
+        return 0.5 * super().K(X, X2)
+
+
+def test_subclass_of_arc_cosine_is_evaluated_on_inputs_as_it_says() -> None:
+    Z, X = (part.numpy() for part in features(None))
+    for kernel in (HalfArcCosine(1), HalfArcCosine(1) + k.Constant(0.2)):
+        np.testing.assert_array_equal(gram.from_inputs(kernel, Z, X).it, kernel(Z, X))
