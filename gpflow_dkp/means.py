@@ -10,12 +10,18 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow import Parameter, covariances
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
-from .layers.base import check_choice, check_inducing_variable, check_positive_integer
+from .layers.base import (
+    check_choice,
+    check_inducing_variable,
+    check_positive,
+    check_positive_integer,
+)
 from .linalg import cholesky
 
 Mean = Callable[[tf.Tensor], tf.Tensor]
@@ -30,6 +36,8 @@ class MultilayerPerceptron(gpflow.Module):
     :param output_dim: P.
     :param hidden_units: of each hidden layer; [NeurIPS22]'s has two of 10.
     :param activation: "tanh" or "relu".
+    :param weight_variance: of a normal prior on each weight, but no offset, which `fit` adds to the
+        objective (weight decay of 1 / `weight_variance`); None for no prior.
     :param seed: of the weights' starting values, normal with Glorot's variance.
     """
 
@@ -40,18 +48,26 @@ class MultilayerPerceptron(gpflow.Module):
         *,
         hidden_units: Sequence[int] = (10, 10),
         activation: str = "tanh",
+        weight_variance: float | None = None,
         seed: int | Sequence[int] = 0,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         check_choice("activation", activation, tuple(ACTIVATIONS))
+        prior = None
+        if weight_variance is not None:
+            check_positive("weight_variance", weight_variance)
+            zero, variance = (tf.constant(v, gpflow.default_float()) for v in (0, weight_variance))
+            prior = tfp.distributions.Normal(zero, tf.sqrt(variance))
         sizes = [input_dim, *hidden_units, output_dim]
         for size in sizes:
             check_positive_integer("input_dim, hidden_units and output_dim", size)
         rng = np.random.default_rng(seed)
         self.activation = activation
         self.weights = [
-            Parameter(math.sqrt(2.0 / (before + after)) * rng.normal(size=(before, after)))
+            Parameter(
+                math.sqrt(2.0 / (before + after)) * rng.normal(size=(before, after)), prior=prior
+            )
             for before, after in itertools.pairwise(sizes)
         ]
         self.offsets = [Parameter(np.zeros(size)) for size in sizes[1:]]

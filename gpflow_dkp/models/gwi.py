@@ -177,6 +177,7 @@ class GWI(MonteCarloModel):
         *,
         hidden_units: Sequence[int] = (10, 10),
         activation: str = "tanh",
+        weight_variance: float | None = None,
         seed: int = 0,
         num_latent_gps: int | None = None,
         **settings: Any,
@@ -185,6 +186,9 @@ class GWI(MonteCarloModel):
 
         :param hidden_units: of each hidden layer; the paper's has two of 10.
         :param activation: "tanh" or "relu".
+        :param weight_variance: of a normal prior on the network's weights, for a network that would
+            overfit: the distance holds back the mean's values, not its weights. None, as in the paper,
+            for no prior.
         :param seed: of the network's starting values.
         :param settings: further arguments of the constructor.
         """
@@ -193,7 +197,12 @@ class GWI(MonteCarloModel):
         num_outputs = likelihood.latent_dim or num_latent_gps or 1
         num_features = tf.convert_to_tensor(inducing_variable.Z).shape[1]
         network = MultilayerPerceptron(
-            num_features, num_outputs, hidden_units=hidden_units, activation=activation, seed=seed
+            num_features,
+            num_outputs,
+            hidden_units=hidden_units,
+            activation=activation,
+            weight_variance=weight_variance,
+            seed=seed,
         )
         settings = {"num_latent_gps": num_latent_gps, **settings}
         return cls(kernel, likelihood, inducing_variable, mean=network, **settings)

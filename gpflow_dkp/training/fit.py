@@ -62,6 +62,9 @@ def fit(
 ) -> History:
     """Maximise the model's bound by Adam, and natural gradients for the output layer where asked for.
 
+    The log densities of GPflow priors on trainable parameters are added to the bound, as in GPflow's
+    `training_loss`: those parameters go to their maximum a posteriori. The history's bound is without.
+
     Every random number follows from `seed` and the step, so a run that was killed and is started
     again with the same `checkpoint_dir` ends with the numbers of an unbroken one.
 
@@ -168,6 +171,16 @@ def exhausted(history: History, patience: int | None) -> bool:
     return len(steps) - 1 - steps.index(history.best_validation[0]) >= patience
 
 
+def describe_parameter(parameter: gpflow.Parameter) -> list[Any]:
+    """Shape and transform, and of a prior its name and its density somewhere, which tells two apart."""
+    description = [list(parameter.shape), getattr(parameter.transform, "name", None)]
+    if parameter.prior is not None:
+        somewhere = tf.fill(parameter.shape, tf.constant(0.5, parameter.dtype))
+        density = float(tf.reduce_sum(parameter.prior.log_prob(somewhere)))
+        description += [parameter.prior.name, repr(density)]
+    return description
+
+
 class Snapshot(tf.Module):
     """Values of variables, kept to return to."""
 
@@ -217,6 +230,7 @@ class Trainer:
         model.check_num_data(self.data.num_data)
         if not model.trainable_variables:
             raise ValueError("fit: the model has no trainable variables")
+        self.with_priors = [p for p in model.trainable_parameters if p.prior is not None]
         self.natural = None
         if natural_gradient is not None:
             schedule = check_learning_rate(natural_gradient, "natural_gradient")
@@ -232,10 +246,7 @@ class Trainer:
             "seed": self.seed.numpy().tolist(),
             "model": [type(model).__name__, float(model.jitter), model.training_settings()],
             "data": self.data.fingerprint(),
-            "parameters": [
-                [list(parameter.shape), getattr(parameter.transform, "name", None)]
-                for parameter in model.trainable_parameters
-            ],
+            "parameters": [describe_parameter(p) for p in model.trainable_parameters],
         }
         self._steps = tf.function(self._run_steps, autograph=False)
         self._compiled = False
@@ -337,7 +348,8 @@ class Trainer:
         scale = tf.constant(1.0 / self.data.num_data, dtype)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *stepped_naturally])
-            loss = -scale * self._elbo(batch, self._seed(step))
+            elbo = self._elbo(batch, self._seed(step))
+            loss = -scale * tf.add_n([elbo, *(p.log_prior_density() for p in self.with_priors)])
         gradients = tape.gradient(
             loss,
             [*variables, *stepped_naturally],
@@ -361,7 +373,7 @@ class Trainer:
             return tf.constant(True), natural.apply(direction, step)
 
         finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))
-        return finite, -loss, halvings
+        return finite, scale * elbo, halvings
 
     def _elbo(self, batch: Minibatch, seed: tf.Tensor) -> tf.Tensor:
         """The bound of the whole data set from a minibatch, whatever the model's `num_data`."""

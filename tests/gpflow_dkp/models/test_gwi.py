@@ -845,6 +845,46 @@ def test_perceptron_is_its_matrix_products(activation: str) -> None:
     assert not np.allclose(other.weights[0], network.weights[0])
 
 
+def test_weights_have_a_normal_prior_and_offsets_none() -> None:
+    network = MultilayerPerceptron(D, 2, hidden_units=(5,), weight_variance=0.3, seed=1)
+    network = gpflow.utilities.deepcopy(network)
+    expected = sum(np.sum(stats.norm.logpdf(w.numpy(), 0.0, 0.3**0.5)) for w in network.weights)
+    priors = [parameter.log_prior_density() for parameter in network.trainable_parameters]
+    assert float(sum(priors)) == pytest.approx(expected, rel=1e-12)
+    assert all(offset.prior is None for offset in network.offsets)
+    assert all(w.prior is None for w in MultilayerPerceptron(D, 2).weights)
+
+
+def test_linear_network_with_a_weight_prior_is_ridge_regression() -> None:
+    """Without hidden layers the optimum is known: the distance adds mean(m_Q^2), the prior the ridge."""
+    noise, weight_variance = 0.3, 0.05
+    model = GWI.net(
+        se(),
+        Gaussian(noise),
+        Z,
+        hidden_units=(),
+        weight_variance=weight_variance,
+        cross_term="exact",
+        num_latent_gps=2,
+    )
+    gpflow.set_trainable(model, False)
+    gpflow.set_trainable(model.mean, True)
+    fit(
+        model,
+        (X, Y),
+        num_steps=2_000,
+        learning_rate=[(0.0, 0.02), (0.7, 0.001)],
+        kl_annealing_steps=0,
+        progress=False,
+    )
+    inputs = np.column_stack([X, np.ones(N)])
+    ridge = np.diag([1.0 / weight_variance] * D + [0.0])
+    gram = (1.0 / noise + 2.0 / N) * inputs.T @ inputs + ridge
+    expected = np.linalg.solve(gram, inputs.T @ Y / noise)
+    found = np.vstack([model.mean.weights[0], model.mean.offsets[0]])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
 def test_perceptron_starts_with_glorots_variance() -> None:
     """A sum of 10^4 squares: a false alarm has a chance of 1e-5."""
     weights = MultilayerPerceptron(100, hidden_units=(100,)).weights[0].numpy()
@@ -1222,6 +1262,10 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "activation": (
         lambda: MultilayerPerceptron(2, activation="gelu"),
         r"activation: got 'gelu', choose one of tanh, relu",
+    ),
+    "weight variance": (
+        lambda: GWI.net(se(), Gaussian(), Z, weight_variance=0.0),
+        r"weight_variance: got 0.0, needs a positive finite number",
     ),
     "outputs of an expansion": (
         lambda: KernelExpansion(se(), X, 0),

@@ -6,6 +6,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 import tf_keras
 from fit_cases import numbers, toy_data, toy_model
 from gpflow.monitor import ExecuteCallback, Monitor, MonitorTaskGroup
@@ -32,10 +33,21 @@ def test_bound_rises(model: str, depth: int) -> None:
     assert np.mean(history.elbo[-10:]) == pytest.approx(after / len(DATA[0]), abs=0.2)
 
 
-@pytest.mark.parametrize(("depth", "batch_size"), [(1, None), (2, 7)])
-def test_steps_are_adams_on_the_models_bound(depth: int, batch_size: int | None) -> None:
-    """Each step by hand: its rows, its seed, its weight of the KL term, Keras' Adam."""
+@pytest.mark.parametrize(
+    ("depth", "batch_size", "priors"), [(1, None, False), (2, 7, False), (2, 7, True)]
+)
+def test_steps_are_adams_on_the_models_bound(
+    depth: int, batch_size: int | None, priors: bool
+) -> None:
+    """Each step by hand: its rows, its seed, its weight of the KL term, GPflow's priors, Keras' Adam."""
     fitted, by_hand = toy_model("DWP", depth), toy_model("DWP", depth)
+    if priors:
+        for model in (fitted, by_hand):
+            gamma = tfp.distributions.Gamma(np.float64(40.0), np.float64(2.0))
+            model.likelihood.variance.prior = gamma
+            for parameter in model.trainable_parameters[:2]:
+                parameter.prior = tfp.distributions.Normal(np.float64(3.0), np.float64(0.1))
+                parameter.prior_on = "unconstrained"
     num_steps, seed = 6, 5
     history = fit(
         fitted,
@@ -57,8 +69,9 @@ def test_steps_are_adams_on_the_models_bound(depth: int, batch_size: int | None)
             rows = minibatch_rows(tf.constant(step), batch_size, len(DATA[0]), as_seed(seed))
             batch = tuple(array[rows] for array in DATA)
         with tf.GradientTape() as tape:
-            loss = -by_hand.elbo(batch, seed=fold_in(seed, step)) / len(DATA[0])
-        elbos.append(-float(loss))
+            elbo = by_hand.elbo(batch, seed=fold_in(seed, step)) / len(DATA[0])
+            loss = -elbo - by_hand.log_prior_density() / len(DATA[0])
+        elbos.append(float(elbo))
         gradients = tape.gradient(loss, by_hand.trainable_variables)
         adam.apply_gradients(zip(gradients, by_hand.trainable_variables, strict=True))
     np.testing.assert_allclose(history.elbo, elbos, rtol=1e-6)

@@ -189,6 +189,23 @@ def test_checkpoint_of_parameters_with_other_transforms(copied: Path) -> None:
     assert len(str(raised.value)) < 600
 
 
+def test_checkpoint_of_parameters_with_other_priors(tmp_path: Path) -> None:
+    """Also of two priors of one family: the rest of the run would go elsewhere."""
+
+    def train(scale: float | None) -> None:
+        model = toy_model()
+        if scale is not None:
+            prior = tfp.distributions.Normal(np.float64(0.0), np.float64(scale))
+            model.kernels[0].variance.prior = prior
+        fit(model, DATA, num_steps=2, checkpoint_dir=tmp_path, progress=False)
+
+    train(1.0)
+    train(1.0)  # is done already
+    for scale in (2.0, None):
+        with pytest.raises(CheckpointError, match="is of another run: its parameters is"):
+            train(scale)
+
+
 def damage(directory: Path, name: str) -> None:
     """Harm one of the files in one way."""
     index = directory / "latest.json"
