@@ -23,6 +23,18 @@ class Decay(BaseModel):
     every: int = Field(default=1_000, ge=1)
 
 
+class MeanNetwork(BaseModel):
+    """The mean of a Gaussian Wasserstein inference, a network."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hidden_units: tuple[int, ...] = (10, 10)
+    """Of the hidden layers."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    weight_variance: float | None = Field(default=None, gt=0)
+    """Of a normal prior on the weights; null for none."""
+
+
 class GWISettings(BaseModel):
     """How Gaussian Wasserstein inference chooses and trains, beside what every model's `Settings` say.
 
@@ -49,9 +61,20 @@ class GWISettings(BaseModel):
     patience: int = Field(default=20, ge=1)
     """Validations without a better one after which training stops."""
     hidden_units: tuple[int, ...] = (10, 10)
-    """Of the mean network's hidden layers."""
+    """Of the hidden layers of `gwi-net`'s mean."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Of the mean network."""
+    """Of the same."""
+    networks: tuple[MeanNetwork, ...] = Field(
+        default=(
+            MeanNetwork(),
+            *(
+                MeanNetwork(hidden_units=(50, 50), activation="relu", weight_variance=variance)
+                for variance in (1.0, 0.3, 0.1)
+            ),
+        ),
+        min_length=1,
+    )
+    """Candidates for the mean of `gwi-net-selected`."""
     epsilon: float = Field(default=0.01, gt=0, lt=1)
     """Of the robust-max likelihood of classes."""
     distance: Literal["squared", "root", "published"] = "squared"

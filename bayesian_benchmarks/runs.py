@@ -19,8 +19,24 @@ from .models import model_source
 RunKey = tuple[str, str, int, str, str, int]
 """What makes a stored row unique: task, dataset, split, model, settings hash, seed."""
 
-LATER_SETTINGS = {"ard": True, "gwi": None}
+LATER_SETTINGS: dict[str, object] = {"ard": True, "gwi": None}
 """Settings that are younger than the first stored rows, with these rows' values: no part of a key then."""
+
+LATER_GWI_SETTINGS: dict[str, object] = {
+    "networks": (
+        {"hidden_units": (10, 10), "activation": "tanh", "weight_variance": None},
+        {"hidden_units": (50, 50), "activation": "relu", "weight_variance": 1.0},
+        {"hidden_units": (50, 50), "activation": "relu", "weight_variance": 0.3},
+        {"hidden_units": (50, 50), "activation": "relu", "weight_variance": 0.1},
+    )
+}
+"""The same of `gwi`."""
+
+
+def _leave_out(later: dict[str, object], settings: dict[str, object]) -> None:
+    for name, value in later.items():
+        if name in settings and settings[name] == value:
+            del settings[name]
 
 
 @dataclass(frozen=True)
@@ -40,9 +56,8 @@ class Run:
     def settings_json(self) -> str:
         """Everything that changes the numbers besides the other parts of the key, sorted."""
         settings = self.settings.model_dump()
-        for name, value in LATER_SETTINGS.items():
-            if settings[name] == value:
-                del settings[name]
+        _leave_out(LATER_GWI_SETTINGS, settings["gwi"] or {})
+        _leave_out(LATER_SETTINGS, settings)
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.csv is not None:
             content["csv"] = {"sha256": self.csv.sha256, "target": self.csv.target}

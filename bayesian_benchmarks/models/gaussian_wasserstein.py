@@ -1,9 +1,9 @@
 """Gaussian Wasserstein inference as [NeurIPS22] trains it, every choice made on a validation part.
 
-`gwi-net` has a neural network as its mean, `gwi-cnn` a convolutional one for images, `gwi-svgp` that of
-a sparse GP; `svgp` is the sparse GP itself, by its evidence lower bound. Noise variance, number of
-inducing points, number of steps and the temperature of the predictive variance are chosen on part of
-the training data.
+`gwi-net` has the paper's neural network as its mean, `gwi-net-selected` one of several, `gwi-cnn` a
+convolutional one for images, `gwi-svgp` the mean of a sparse GP; `svgp` is the sparse GP itself, by its
+evidence lower bound. Network, noise variance, number of inducing points, number of steps and the
+temperature of the predictive variance are chosen on part of the training data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from ..config import Decay, GWISettings, Settings
+from ..config import Decay, GWISettings, MeanNetwork, Settings
 from ..datasets import random_split
 from ..errors import BadDataError, ConfigError
 from .deep import classes_likelihood, train_with_fit
@@ -28,14 +28,16 @@ VALIDATION_FRACTION = 1 / 9
 """Of the training part: a tenth of all data where the test part is a tenth."""
 
 Data = tuple[Array, Array]
+MeanName = Literal["net", "net-selected", "cnn", "svgp"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is chosen: the number of inducing points in square roots of N, the noise variance, and by
-    cross-validation the number of steps over the settings'.
+    """What is chosen: the network if the mean is one, the number of inducing points in square roots of N,
+    the noise variance, and by cross-validation the number of steps over the settings'.
     """
 
+    network: MeanNetwork | None
     inducing_factor: float
     noise_variance: float
     step_fraction: float = 1.0
@@ -59,13 +61,13 @@ class Record:
 class SelectedGWI:
     """A GWI model whose settings are chosen by training; predictions are the chosen model's.
 
-    :param mean: "net", "cnn" or "svgp".
+    :param mean: "net", "net-selected", "cnn" or "svgp".
     :param num_classes: for labels, None for targets.
     """
 
     def __init__(
         self,
-        mean: Literal["net", "cnn", "svgp"],
+        mean: MeanName,
         settings: Settings,
         seed: int,
         num_classes: int | None = None,
@@ -106,9 +108,9 @@ class SelectedGWI:
         mean: Any = self.mean
         if self.mean == "cnn":
             mean = self._convolutional_network(X.shape[1])
-        if self.mean == "net":
-            settings["hidden_units"] = self.gwi.hidden_units
-            settings["activation"] = self.gwi.activation
+        if candidate.network is not None:
+            mean = "net"
+            settings |= candidate.network.model_dump()
         model = GWI.from_data(
             X,
             Y,
@@ -192,14 +194,27 @@ class SelectedGWI:
         self.model.num_cross_points = None  # as many as a batch of the evaluation allows
         return record
 
+    @property
+    def _networks(self) -> tuple[MeanNetwork | None, ...]:
+        """Candidates for the network."""
+        if self.mean == "net-selected":
+            return self.gwi.networks
+        if self.mean == "net":
+            network = MeanNetwork(
+                hidden_units=self.gwi.hidden_units, activation=self.gwi.activation
+            )
+            return (network,)
+        return (None,)
+
     def _num_trainings(self) -> int:
         """How many trainings `train` makes, all candidates being different."""
         gwi = self.gwi
+        candidates = len(self._networks) + len(gwi.inducing_factors) - 1
+        if self.num_classes is None:
+            candidates += len(gwi.noise_variances) - 1
         if gwi.protocol == "cross-validation":
-            candidates = len(gwi.step_fractions) + len(gwi.noise_variances) - 1
-            return (candidates + len(gwi.inducing_factors) - 1) * (gwi.num_folds + 1)
-        noise_variances = 1 if self.num_classes is not None else len(gwi.noise_variances)
-        return noise_variances + len(gwi.inducing_factors) - 1 + (gwi.protocol == "90/10")
+            return (candidates + len(gwi.step_fractions) - 1) * (gwi.num_folds + 1)
+        return candidates + (gwi.protocol == "90/10")
 
     def _hold_out(self, data: Data, fit: Callable[..., None]) -> None:
         """Choose on a ninth of the data: the candidate, when its training stops, and its temperature."""
@@ -223,8 +238,9 @@ class SelectedGWI:
             )
             return self.temper(model, training, validation)
 
-        middle = _middle(gwi.inducing_factors)
-        best = max((Candidate(middle, noise) for noise in noise_variances), key=score)
+        best = Candidate(None, _middle(gwi.inducing_factors), _middle(noise_variances))
+        best = max((replace(best, network=network) for network in self._networks), key=score)
+        best = max((replace(best, noise_variance=v) for v in noise_variances), key=score)
         best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
         self.chosen, self.model = best, self.candidates[best]
         if gwi.protocol == "90/10":
@@ -272,8 +288,10 @@ class SelectedGWI:
             log_density = stats.norm.logpdf(Y, mean, np.sqrt(temperature * variance))
             return float(np.mean(np.sum(log_density, axis=1)))
 
-        middle = Candidate(_middle(gwi.inducing_factors), _middle(gwi.noise_variances))
-        best = max((replace(middle, step_fraction=f) for f in gwi.step_fractions), key=score)
+        middles = map(_middle, (gwi.inducing_factors, gwi.noise_variances, gwi.step_fractions))
+        best = Candidate(None, *middles)
+        best = max((replace(best, network=network) for network in self._networks), key=score)
+        best = max((replace(best, step_fraction=f) for f in gwi.step_fractions), key=score)
         best = max((replace(best, noise_variance=v) for v in gwi.noise_variances), key=score)
         best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
         self.chosen, self.model = best, self.candidates[best]
@@ -330,7 +348,7 @@ def split_validation(data: Data, seed: int) -> tuple[Data, Data]:
     return (parts.X_train, parts.Y_train), (parts.X_test, parts.Y_test)
 
 
-def _builder(mean: Literal["net", "cnn", "svgp"]) -> Builder:
+def _builder(mean: MeanName) -> Builder:
     def build(
         X: Array,
         Y: Array,
@@ -353,6 +371,7 @@ def train_and_choose(
 
 
 register_model("gwi-net", train=train_and_choose)(_builder("net"))
+register_model("gwi-net-selected", train=train_and_choose)(_builder("net-selected"))
 register_model("gwi-cnn", train=train_and_choose)(_builder("cnn"))
 register_model("gwi-svgp", train=train_and_choose)(_builder("svgp"))
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from bayesian_benchmarks import get_dataset, load_experiment, run_task
-from bayesian_benchmarks.config import ClassificationSettings, GWISettings, Settings
+from bayesian_benchmarks.config import ClassificationSettings, GWISettings, MeanNetwork, Settings
 from bayesian_benchmarks.errors import BadDataError, ConfigError
 from bayesian_benchmarks.models import model_source, train_with_fit
 from bayesian_benchmarks.models.gaussian_wasserstein import (
@@ -158,6 +158,33 @@ def test_cross_validation_chooses_by_the_density_of_the_folds() -> None:
     assert max(scores, key=lambda candidate: scores[candidate]) == selected.chosen
 
 
+NETWORKS = (
+    MeanNetwork(hidden_units=(4,)),
+    MeanNetwork(hidden_units=(3,), activation="relu", weight_variance=1.0),
+    MeanNetwork(hidden_units=(3,), activation="relu", weight_variance=1e-6),
+)
+
+
+@pytest.mark.parametrize("protocol", ["80/10/10", "cross-validation"])
+def test_the_network_is_chosen_too(protocol: str) -> None:
+    settings = with_gwi(**CROSS_VALIDATED | {"protocol": protocol}, networks=NETWORKS)
+    selected = SelectedGWI("net-selected", settings, 0)
+    steps = trained(selected)
+    assert (steps == sorted(steps), steps[-1]) == (True, 20)
+    models = {candidate.network: model for candidate, model in selected.candidates.items()}
+    assert set(models) == set(NETWORKS)
+    assert selected.model is selected.candidates[selected.chosen]
+    for network, model in models.items():
+        mean = model.mean
+        assert [weight.shape[1] for weight in mean.weights] == [*network.hidden_units, 1]
+        assert mean.activation == network.activation
+        for weight in mean.weights:
+            variance = weight.prior and float(weight.prior.variance())
+            assert variance == (network.weight_variance and pytest.approx(network.weight_variance))
+    sizes = [np.abs(models[network].mean.weights[0]).sum() for network in NETWORKS]
+    assert sizes[2] < sizes[1]  # of one start
+
+
 def test_cross_validation_goes_on_from_the_trainings_that_are_done(tmp_path: Path) -> None:
     settings = with_gwi(**CROSS_VALIDATED)
     first, again = SelectedGWI("net", settings, 0), SelectedGWI("net", settings, 0)
@@ -183,7 +210,7 @@ def test_cross_validation_is_for_targets_and_enough_rows() -> None:
 def test_temperature_is_at_least_what_the_training_rows_need(factor: float) -> None:
     (X, Y), selected = data(), SelectedGWI("svgp", SETTINGS, 0)
     selected.start((X, Y))
-    model = selected.build((X, Y), Candidate(0.5, 0.1))
+    model = selected.build((X, Y), Candidate(None, 0.5, 0.1))
     errors = model.predict_y(X)[0].numpy() - Y
     held_out = X, Y - (factor - 1.0) * errors  # errors `factor` times the rows'
     log_density = selected.temper(model, (X, Y), held_out)
@@ -233,7 +260,7 @@ def test_a_run_goes_on_from_the_trainings_that_are_done(
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["gwi-net", "gwi-cnn", "svgp"])
+@pytest.mark.parametrize("name", ["gwi-net", "gwi-net-selected", "gwi-cnn", "svgp"])
 def test_classes(name: str) -> None:
     settings = ClassificationSettings(
         **{**SETTINGS.model_dump(), "gwi": ONE}, likelihood="robust-max"
@@ -254,12 +281,19 @@ def test_a_convolutional_mean_needs_images_and_classes() -> None:
     assert X.shape[1] == 2
 
 
-@pytest.mark.parametrize("changes", [{"gwi": GWI}, {"ard": False}])
-def test_later_settings_keep_the_keys_of_stored_rows(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("paper", "changes"),
+    [
+        ("aitchison2021", {"gwi": GWI}),
+        ("aitchison2021", {"ard": False}),
+        ("wild2022", {"gwi": {"networks": NETWORKS}}),
+    ],
+)
+def test_later_settings_keep_the_keys_of_stored_rows(paper: str, changes: dict[str, Any]) -> None:
     """Rows that were stored before there were such settings are found again, unless they differ."""
-    experiment = load_experiment(REPOSITORY / "configs" / "aitchison2021.yaml")
-    runs = {run.key: run for run in expand(experiment.override(splits=(0, 1, 2)))}
-    with (REPOSITORY / "results" / "aitchison2021.csv").open() as file:
+    experiment = load_experiment(REPOSITORY / "configs" / f"{paper}.yaml")
+    runs = {run.key: run for run in expand(experiment)}
+    with (REPOSITORY / "results" / f"{paper}.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows
     for row in rows:
@@ -267,6 +301,8 @@ def test_later_settings_keep_the_keys_of_stored_rows(changes: dict[str, Any]) ->
             row[name] for name in ("task", "dataset", "split", "model", "settings_hash", "seed")
         )
         assert (key[0], key[1], int(key[2]), key[3], key[4], int(key[5])) in runs
+    if paper == "wild2022":
+        changes = {"gwi": experiment.settings.gwi.model_copy(update=changes["gwi"])}
     other = experiment.override(settings=experiment.settings.model_copy(update=changes))
     assert not {run.settings_hash for run in expand(other)} & {row["settings_hash"] for row in rows}
 
@@ -295,6 +331,8 @@ def test_the_papers_protocol_and_figures() -> None:
         ("noise_variances", (0.1, 0.0)),
         ("protocol", "70/30"),
         ("step_fractions", (0.5, 1.5)),
+        ("networks", ()),
+        ("networks", ({"weight_variance": 0.0},)),
     ],
 )
 def test_bad_settings(field: str, value: Any) -> None:
