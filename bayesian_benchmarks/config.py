@@ -69,7 +69,7 @@ class GWISettings(BaseModel):
             MeanNetwork(),
             *(
                 MeanNetwork(hidden_units=(50, 50), activation="relu", weight_variance=variance)
-                for variance in (1.0, 0.3, 0.1)
+                for variance in (1.0, 0.1)
             ),
         ),
         min_length=1,

@@ -26,7 +26,6 @@ LATER_GWI_SETTINGS: dict[str, object] = {
     "networks": (
         {"hidden_units": (10, 10), "activation": "tanh", "weight_variance": None},
         {"hidden_units": (50, 50), "activation": "relu", "weight_variance": 1.0},
-        {"hidden_units": (50, 50), "activation": "relu", "weight_variance": 0.3},
         {"hidden_units": (50, 50), "activation": "relu", "weight_variance": 0.1},
     )
 }

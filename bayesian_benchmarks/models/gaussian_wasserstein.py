@@ -8,6 +8,7 @@ temperature of the predictive variance are chosen on part of the training data.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -209,11 +210,14 @@ class SelectedGWI:
     def _num_trainings(self) -> int:
         """How many trainings `train` makes, all candidates being different."""
         gwi = self.gwi
-        candidates = len(self._networks) + len(gwi.inducing_factors) - 1
+        candidates = len(self._networks)
+        if gwi.protocol == "cross-validation":
+            candidates *= len(gwi.step_fractions)
+        candidates += len(gwi.inducing_factors) - 1
         if self.num_classes is None:
             candidates += len(gwi.noise_variances) - 1
         if gwi.protocol == "cross-validation":
-            return (candidates + len(gwi.step_fractions) - 1) * (gwi.num_folds + 1)
+            return candidates * (gwi.num_folds + 1)
         return candidates + (gwi.protocol == "90/10")
 
     def _hold_out(self, data: Data, fit: Callable[..., None]) -> None:
@@ -288,10 +292,10 @@ class SelectedGWI:
             log_density = stats.norm.logpdf(Y, mean, np.sqrt(temperature * variance))
             return float(np.mean(np.sum(log_density, axis=1)))
 
-        middles = map(_middle, (gwi.inducing_factors, gwi.noise_variances, gwi.step_fractions))
-        best = Candidate(None, *middles)
-        best = max((replace(best, network=network) for network in self._networks), key=score)
-        best = max((replace(best, step_fraction=f) for f in gwi.step_fractions), key=score)
+        best = Candidate(None, _middle(gwi.inducing_factors), _middle(gwi.noise_variances))
+        # Networks need different numbers of steps, so that both are chosen at once.
+        pairs = itertools.product(self._networks, gwi.step_fractions)
+        best = max((replace(best, network=n, step_fraction=f) for n, f in pairs), key=score)
         best = max((replace(best, noise_variance=v) for v in gwi.noise_variances), key=score)
         best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
         self.chosen, self.model = best, self.candidates[best]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,10 @@ def test_the_network_is_chosen_too(protocol: str) -> None:
     selected = SelectedGWI("net-selected", settings, 0)
     steps = trained(selected)
     assert (steps == sorted(steps), steps[-1]) == (True, 20)
+    if protocol == "cross-validation":  # at every number of steps
+        pairs = {(candidate.network, candidate.step_fraction) for candidate in selected.candidates}
+        assert pairs == set(itertools.product(NETWORKS, (0.5, 1.0)))
+        assert len(selected.candidates) == 6
     models = {candidate.network: model for candidate, model in selected.candidates.items()}
     assert set(models) == set(NETWORKS)
     assert selected.model is selected.candidates[selected.chosen]
