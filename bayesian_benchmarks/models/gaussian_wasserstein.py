@@ -207,18 +207,34 @@ class SelectedGWI:
             return (network,)
         return (None,)
 
+    @property
+    def _stages(self) -> list[list[dict[str, Any]]]:
+        """What is chosen one after another: for each stage the changes of a candidate to compare."""
+        gwi = self.gwi
+        fractions = gwi.step_fractions if gwi.protocol == "cross-validation" else (1.0,)
+        # Networks need different numbers of steps, so that both are chosen at once.
+        pairs = itertools.product(self._networks, fractions)
+        stages: list[list[dict[str, Any]]] = [
+            [{"network": network, "step_fraction": fraction} for network, fraction in pairs]
+        ]
+        if self.num_classes is None:
+            stages.append([{"noise_variance": variance} for variance in gwi.noise_variances])
+        return [*stages, [{"inducing_factor": factor} for factor in gwi.inducing_factors]]
+
     def _num_trainings(self) -> int:
         """How many trainings `train` makes, all candidates being different."""
-        gwi = self.gwi
-        candidates = len(self._networks)
-        if gwi.protocol == "cross-validation":
-            candidates *= len(gwi.step_fractions)
-        candidates += len(gwi.inducing_factors) - 1
-        if self.num_classes is None:
-            candidates += len(gwi.noise_variances) - 1
-        if gwi.protocol == "cross-validation":
-            return candidates * (gwi.num_folds + 1)
-        return candidates + (gwi.protocol == "90/10")
+        candidates = 1 + sum(len(stage) - 1 for stage in self._stages)
+        if self.gwi.protocol == "cross-validation":
+            return candidates * (self.gwi.num_folds + 1)
+        return candidates + (self.gwi.protocol == "90/10")
+
+    def _choose(self, score: Callable[[Candidate], float], noise_variance: float) -> None:
+        """Take the candidate of the highest score, stage by stage, whose model `score` leaves behind."""
+        score = cache(score)
+        best = Candidate(None, _middle(self.gwi.inducing_factors), noise_variance)
+        for stage in self._stages:
+            best = max((replace(best, **changes) for changes in stage), key=score)
+        self.chosen, self.model = best, self.candidates[best]
 
     def _hold_out(self, data: Data, fit: Callable[..., None]) -> None:
         """Choose on a ninth of the data: the candidate, when its training stops, and its temperature."""
@@ -227,9 +243,8 @@ class SelectedGWI:
         gwi = self.gwi
         training, validation = split_validation(data, self.seed)
         label_noise = self.start(training)
-        noise_variances = gwi.noise_variances if self.num_classes is None else (label_noise,)
+        noise_variance = _middle(gwi.noise_variances) if self.num_classes is None else label_noise
 
-        @cache
         def score(candidate: Candidate) -> float:
             model = self.candidates[candidate] = self.build(training, candidate)
             fit(
@@ -242,11 +257,7 @@ class SelectedGWI:
             )
             return self.temper(model, training, validation)
 
-        best = Candidate(None, _middle(gwi.inducing_factors), _middle(noise_variances))
-        best = max((replace(best, network=network) for network in self._networks), key=score)
-        best = max((replace(best, noise_variance=v) for v in noise_variances), key=score)
-        best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
-        self.chosen, self.model = best, self.candidates[best]
+        self._choose(score, noise_variance)
         if gwi.protocol == "90/10":
             self.model = gpflow.utilities.deepcopy(self.model)
             self.model.num_data = len(data[0])
@@ -273,7 +284,6 @@ class SelectedGWI:
         self.start(data)
         fold_of = np.random.default_rng(self.seed).permutation(len(X)) % gwi.num_folds
 
-        @cache
         def score(candidate: Candidate) -> float:
             num_steps = max(1, round(candidate.step_fraction * self.settings.num_steps))
             settings = self.settings.model_copy(update={"num_steps": num_steps})
@@ -292,13 +302,7 @@ class SelectedGWI:
             log_density = stats.norm.logpdf(Y, mean, np.sqrt(temperature * variance))
             return float(np.mean(np.sum(log_density, axis=1)))
 
-        best = Candidate(None, _middle(gwi.inducing_factors), _middle(gwi.noise_variances))
-        # Networks need different numbers of steps, so that both are chosen at once.
-        pairs = itertools.product(self._networks, gwi.step_fractions)
-        best = max((replace(best, network=n, step_fraction=f) for n, f in pairs), key=score)
-        best = max((replace(best, noise_variance=v) for v in gwi.noise_variances), key=score)
-        best = max((replace(best, inducing_factor=f) for f in gwi.inducing_factors), key=score)
-        self.chosen, self.model = best, self.candidates[best]
+        self._choose(score, _middle(gwi.noise_variances))
 
     def temper(self, model: Any, training: Data, validation: Data) -> float:
         """Temper a model on the validation rows, and return their mean log density.
