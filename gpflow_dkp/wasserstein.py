@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from .linalg import cholesky, outer_product, transpose
+from .linalg import cholesky, inverse_triangular, transpose
 
 NEGLIGIBLE = 1e-8
 """Singular and eigenvalues below this fraction of the largest have no gradient."""
@@ -39,11 +39,10 @@ class LowRankUpdate(NamedTuple):
         """r_BS [P, B, S]."""
         return self.prior + tf.matmul(self.left, self.excess @ self.right, transpose_a=True)
 
-    def times_prior(self) -> tf.Tensor:
-        """k_SB r_BS [P, S, S]."""
-        inner = tf.matmul(self.left, self.prior)
-        through_excess = tf.matmul(inner, self.excess @ self.right, transpose_a=True)
-        return outer_product(transpose(self.prior)) + through_excess
+    def multiplied_by(self, matrix: tf.Tensor) -> tf.Tensor:
+        """`matrix` [R, B] times r_BS: [P, R, S]."""
+        inner = tf.matmul(matrix, self.left, transpose_b=True)
+        return matrix @ self.prior + inner @ (self.excess @ self.right)
 
 
 class _Singular(NamedTuple):
@@ -86,32 +85,26 @@ def nuclear_norm(
 
 @tf.custom_gradient
 def whitened_nuclear_norm(
-    matrix: tf.Tensor, left: tf.Tensor, right: tf.Tensor
-) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
-    """Sum of the singular values of L^{-1} A R^{-T} [...], with covariances L L^T and R R^T.
+    matrix: tf.Tensor, covariance: tf.Tensor
+) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+    """Sum of the singular values of A L^{-T} [...] with a covariance C = L L^T.
 
-    With L^{-1} A R^{-T} = U diag(s) V^T, G = L^{-T} U and F = R^{-T} V the gradients are G F^T,
-    -G diag(s) G^T / 2 and -F diag(s) F^T / 2, which differentiate neither solves nor factorisations.
+    With A L^{-T} = U diag(s) V^T and F = L^{-T} V the gradients are U F^T with respect to A and
+    -F diag(s) F^T / 2 with respect to C, which differentiate neither solve nor factorisation.
 
-    :param matrix: A [..., S, S].
-    :param left: L L^T [S, S], shared by the batch.
-    :param right: R R^T [..., S, S].
+    :param matrix: A [..., R, S].
+    :param covariance: C [..., S, S].
     """
-    tril_left, tril_right = tf.linalg.cholesky(left), tf.linalg.cholesky(right)
-    whitened = tf.linalg.triangular_solve(tril_left, matrix)
-    whitened = transpose(tf.linalg.triangular_solve(tril_right, transpose(whitened)))
-    values, U, V = _singular(whitened)
+    tril = tf.linalg.cholesky(covariance)
+    values, left, right = _singular(transpose(tf.linalg.triangular_solve(tril, transpose(matrix))))
 
-    def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        G = tf.linalg.triangular_solve(tril_left, U, adjoint=True)
-        F = tf.linalg.triangular_solve(tril_right, V, adjoint=True)
+    def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        factor = tf.linalg.triangular_solve(tril, right, adjoint=True)
         d_value = d_value[..., None, None]
         weights = -0.5 * d_value * values[..., None, :]
-        d_left = tf.matmul(weights * G, G, transpose_b=True)
         return (
-            d_value * tf.matmul(G, F, transpose_b=True),
-            tf.reduce_sum(d_left, list(range(d_left.shape.rank - 2))),
-            tf.matmul(weights * F, F, transpose_b=True),
+            d_value * tf.matmul(left, factor, transpose_b=True),
+            tf.matmul(weights * factor, factor, transpose_b=True),
         )
 
     return tf.reduce_sum(values, -1), grad
@@ -137,10 +130,10 @@ def nystrom_cross_term(
     """
     num_points = tf.cast(tf.shape(k_bs)[0], k_bs.dtype)
     eye = jitter * tf.eye(tf.shape(k_ss)[-1], dtype=k_ss.dtype)
-    # The solves come after the product, of S columns instead of B. That amplifies its rounding by the
-    # inverse of the jitter: to 6e-6 of c for 1 000 points of N(0, 1), lengthscale 1 and jitter 1e-6, which
-    # itself takes 4e-2 of it.
-    return whitened_nuclear_norm(_multiply(k_bs, r_bs), k_ss + eye, r_ss + eye) / num_points
+    # Phi_P before the product: solved for after it, rounding would be amplified by the inverse of the
+    # jitter, and where r is the small difference of large covariances outgrow the distance.
+    phi_p = tf.matmul(inverse_triangular(cholesky(k_ss + eye)), k_bs, transpose_b=True)
+    return whitened_nuclear_norm(_multiply(phi_p, r_bs), r_ss + eye) / num_points
 
 
 def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float) -> tf.Tensor:
@@ -157,11 +150,9 @@ def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float
     return nuclear_norm(tf.matmul(tril_k, tril_r, transpose_a=True)) / num_points
 
 
-def _multiply(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
-    """k_SB r_BS [P, S, S]."""
-    if isinstance(r_bs, LowRankUpdate):
-        return r_bs.times_prior()
-    return tf.matmul(k_bs, r_bs, transpose_a=True)
+def _multiply(matrix: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
+    """`matrix` [R, B] times r_BS: [P, R, S]."""
+    return r_bs.multiplied_by(matrix) if isinstance(r_bs, LowRankUpdate) else matrix @ r_bs
 
 
 def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
@@ -175,7 +166,7 @@ def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> t
     :returns: [P].
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
-    roots = _sum_of_root_eigenvalues(_multiply(k_bs, r_bs))
+    roots = _sum_of_root_eigenvalues(_multiply(transpose(k_bs), r_bs))
     return roots / tf.sqrt(num_points * num_chosen)
 
 
@@ -186,7 +177,7 @@ def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tenso
     their roots is `eigenvalue_cross_term`, whose arguments these are.
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
-    product = _multiply(k_bs, r_bs) / (num_points * num_chosen)
+    product = _multiply(transpose(k_bs), r_bs) / (num_points * num_chosen)
     values = tf.linalg.eigvals(product)
     order = tf.argsort(tf.math.real(values), axis=-1, direction="DESCENDING")
     return tf.gather(values, order, batch_dims=values.shape.rank - 1)

@@ -123,18 +123,15 @@ def test_zero_matrix_of_a_batch_does_not_disturb_the_others() -> None:
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_whitened_nuclear_norm_is_differentiated_as_its_parts_are(batch: tuple[int, ...]) -> None:
-    matrix, root = dense(*batch, S, S), dense(*batch, S, S, seed=1)
-    right = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(S)
-    left = root.reshape(-1, S, S)[0] @ root.reshape(-1, S, S)[0].T + 0.2 * np.eye(S)
+    matrix, root = dense(*batch, S + 2, S), dense(*batch, S, S, seed=1)
+    covariance = root @ np.swapaxes(root, -1, -2) + 0.1 * np.eye(S)
 
-    def of_parts(matrix: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-        tril = tf.linalg.cholesky(left)
-        whitened = tf.linalg.triangular_solve(tf.broadcast_to(tril, matrix.shape), matrix)
-        whitened = tf.linalg.matrix_transpose(whitened)
-        whitened = tf.linalg.triangular_solve(tf.linalg.cholesky(right), whitened)
+    def of_parts(matrix: tf.Tensor, covariance: tf.Tensor) -> tf.Tensor:
+        transposed = tf.linalg.matrix_transpose(matrix)
+        whitened = tf.linalg.triangular_solve(tf.linalg.cholesky(covariance), transposed)
         return tf.linalg.svd(whitened, compute_uv=False)
 
-    arguments = matrix, left, right
+    arguments = matrix, covariance
     actual, parts = whitened_nuclear_norm(*arguments), of_parts(*arguments)
     np.testing.assert_allclose(actual, np.sum(parts, -1), rtol=1e-12)
     gradients = gradient_of(whitened_nuclear_norm, *arguments)
@@ -242,6 +239,41 @@ def test_nystrom_is_never_above_the_exact_value() -> None:
     assert np.max(gaps) > 1e-2
 
 
+@pytest.mark.parametrize("as_low_rank", [True, False], ids=["low rank", "dense"])
+@pytest.mark.parametrize("num_chosen", [50, 300])
+@pytest.mark.parametrize(
+    ("variance", "jitter"), [(1.0, 1e-6), (1.0, 1e-10), (100.0, 1e-6), (1e4, 1e-6)]
+)
+def test_rounding_does_not_lift_nystrom_above_the_exact_value(
+    variance: float, jitter: float, num_chosen: int, as_low_rank: bool
+) -> None:
+    """Many points of a smooth kernel, whose posterior variance is a small part of the prior's."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=[300, 1])
+    k = variance * np.exp(-0.5 * ((x - x.T) / 3.0) ** 2)
+    tril = np.linalg.cholesky(k[:20, :20] + jitter * np.eye(20))
+    explained = linalg.solve_triangular(tril, k[:20], lower=True)
+    excess = np.linalg.inv(np.eye(20) + 10.0 * explained @ explained.T) - np.eye(20)
+    update = LowRankUpdate(*map(tf.constant, (k, explained, explained, excess[None])))
+    r = update.to_dense()
+    chosen = rng.permutation(300)[:num_chosen]
+    r_bs = update._replace(
+        prior=tf.gather(update.prior, chosen, axis=1), right=tf.constant(explained[:, chosen])
+    )
+    r_ss = tf.gather(tf.gather(r, chosen, axis=1), chosen, axis=2)
+    k_bs, k_ss = tf.constant(k[:, chosen]), tf.constant(k[np.ix_(chosen, chosen)])
+    actual = nystrom_cross_term(k_bs, k_ss, r_bs if as_low_rank else r_bs.to_dense(), r_ss, jitter)
+
+    def features(square: np.ndarray, cross: np.ndarray) -> np.ndarray:
+        tril = np.linalg.cholesky(square + jitter * np.eye(num_chosen))
+        return linalg.solve_triangular(tril, np.transpose(cross), lower=True)
+
+    phi_p, phi_q = features(k_ss, k_bs), features(r_ss[0], r_bs.to_dense()[0])
+    expected = linalg.svdvals(phi_p @ phi_q.T).sum() / 300
+    assert float(actual[0]) == pytest.approx(expected, abs=1e-9 * variance)
+    assert float(actual[0]) < float(exact_cross_term(tf.constant(k), r, jitter)[0])
+
+
 @pytest.mark.parametrize("num_chosen", [1, S, B])
 def test_papers_estimator_is_its_formula(num_chosen: int) -> None:
     """sum_s sqrt(max(Re lambda_s, 0)) / sqrt(B S), where the product is not symmetric."""
@@ -296,8 +328,9 @@ def test_low_rank_update_is_its_dense_matrix() -> None:
     )
     dense_some = dense_whole[:, :, CHOSEN]
     np.testing.assert_allclose(some.to_dense(), dense_some, rtol=0, atol=1e-12)
-    product = k[CHOSEN] @ dense_some
-    np.testing.assert_allclose(some.times_prior(), product, rtol=0, atol=1e-12)
+    matrix = dense(S + 1, B)
+    product = matrix @ dense_some
+    np.testing.assert_allclose(some.multiplied_by(tf.constant(matrix)), product, atol=1e-12)
     k_bs, k_ss = tf.constant(k[:, CHOSEN]), tf.constant(k[np.ix_(CHOSEN, CHOSEN)])
     r_ss = tf.constant(dense_some[:, CHOSEN])
     functions: list[Callable] = [
