@@ -366,7 +366,8 @@ class GWI(MonteCarloModel):
         if self.cross_term == "exact":
             k_bb = self.kernel(X)
             r_bb = self._update(k_bb, at.explained, at.explained).to_dense()
-            cross = exact_cross_term(k_bb, r_bb, self.jitter)
+            # With the jitter in both traces as in the cross term, whose 2 c is to be taken from them.
+            cross = exact_cross_term(k_bb, r_bb, self.jitter) - self.jitter
         else:
             k_bs, r_bs, chosen = self._cross_covariances(X, at.explained, seed)
             if self.cross_term == "eigenvalues":
