@@ -632,14 +632,56 @@ def test_tempering_of_classes_does_not_lower_the_density(name: str) -> None:
         assert float(np.mean(model.predict_log_density(data))) < value + 1e-5
 
 
+def class_probabilities(mean: np.ndarray, variance: np.ndarray, epsilon: float) -> np.ndarray:
+    """p(j) [N, J] by a sum over 12 000 values: of the chance that f_j is there and all others are below."""
+    scale, share = np.sqrt(variance), np.empty_like(mean)
+    for n in range(len(mean)):
+        values = np.sort(np.ravel(mean[n] + scale[n] * np.linspace(-9.0, 9.0, 4001)[:, None]))
+        below = stats.norm.cdf(0.5 * (values[1:] + values[:-1])[:, None], mean[n], scale[n])
+        there = np.diff(stats.norm.cdf(values[:, None], mean[n], scale[n]), axis=0)
+        for j in range(mean.shape[1]):
+            share[n, j] = np.sum(there[:, j] * np.prod(np.delete(below, j, 1), 1))
+    return (1.0 - epsilon) * share + epsilon / (mean.shape[1] - 1) * (1.0 - share)
+
+
 def test_tempered_probabilities_are_of_tempered_variances() -> None:
-    """The link's at (m, alpha r): the likelihood has no noise to temper."""
+    """The likelihood has no noise to temper. Untempered, they are the likelihood's own."""
     model = make_model(3, likelihood=classes())
     mean, variance = (part.numpy() for part in model.predict_f(XNEW))
-    alpha = np.array([0.2, 1.5, 4.0])
-    model.temperature.assign(alpha)
-    expected, _ = model.likelihood.predict_mean_and_var(XNEW, mean, alpha * variance)
-    np.testing.assert_allclose(model.predict_y(XNEW)[0], expected, rtol=1e-9)
+    expected, _ = model.likelihood.predict_mean_and_var(XNEW, mean, variance)
+    np.testing.assert_allclose(model.predict_y(XNEW)[0], expected, rtol=1e-12)
+    for alpha in ([0.2, 1.5, 4.0], [0.01, 1.0, 100.0]):
+        model.temperature.assign(alpha)
+        epsilon = float(model.likelihood.invlink.epsilon.numpy())
+        expected = class_probabilities(mean, alpha * variance, epsilon)
+        probabilities, spread = model.predict_y(XNEW)
+        np.testing.assert_allclose(probabilities, expected, rtol=0, atol=0.02)
+        np.testing.assert_allclose(np.sum(probabilities, 1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(spread, probabilities * (1.0 - probabilities), rtol=1e-12)
+        labels = np.arange(len(XNEW))[:, None] % 3
+        density = np.log(np.take_along_axis(probabilities.numpy(), labels, 1))[:, 0]
+        np.testing.assert_allclose(model.predict_log_density((XNEW, labels)), density, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tempered_density_of_classes_is_no_error_of_the_quadrature(seed: int) -> None:
+    """Of labels that are drawn with other variances, so that the best ones differ much."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.uniform(-2.0, 2.0, size=(60, D))
+    model = make_model(3, likelihood=classes())
+    mean, variance = (part.numpy() for part in model.predict_f(inputs))
+    drawn = mean + np.sqrt(variance * [0.01, 1.0, 30.0]) * rng.normal(size=mean.shape)
+    labels = np.argmax(drawn, 1)[:, None]
+    reported = model.temper((inputs, labels))
+    assert reported == pytest.approx(
+        float(np.mean(model.predict_log_density((inputs, labels)))), abs=1e-9
+    )
+    tempered = variance * model.temperature.numpy()
+    probabilities = class_probabilities(
+        mean, tempered, float(model.likelihood.invlink.epsilon.numpy())
+    )
+    expected = np.mean(np.log(np.take_along_axis(probabilities, labels, 1)))
+    assert reported == pytest.approx(expected, abs=3e-3)
 
 
 def test_held_out_density_is_tempered_and_leaves_the_temperature() -> None:
