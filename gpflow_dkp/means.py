@@ -215,16 +215,23 @@ def convolutional_network(
 def as_mean(mean: Any, input_dim: int, output_dim: int) -> Mean:
     """A callable that maps [N, D] to [N, P], checked on two points; Keras models are wrapped.
 
-    :raises ValueError: it is not callable, or gives another shape.
+    :raises ValueError: it is not callable, fails, or gives another shape.
     """
     if not callable(mean):
         raise ValueError(
             f"mean: got {mean!r}, needs 'svgp' or a callable from [N, {input_dim}] to "
             f"[N, {output_dim}], such as a tf.Module or a Keras model"
         )
-    if hasattr(mean, "trainable_weights") and not isinstance(mean, KerasMean):
-        mean = KerasMean(mean, input_dim)
-    value = tf.convert_to_tensor(mean(tf.zeros([2, input_dim], gpflow.default_float())))
+    name, dtype = type(mean).__name__, gpflow.default_float()
+    try:
+        if hasattr(mean, "trainable_weights") and not isinstance(mean, KerasMean):
+            mean = KerasMean(mean, input_dim)
+        value = tf.convert_to_tensor(mean(tf.zeros([2, input_dim], dtype)))
+    except Exception as error:  # whatever the user's function raises
+        raise ValueError(
+            f"mean: {name} fails on 2 points of {input_dim} columns in {dtype.__name__} "
+            f"({type(error).__name__}), needs a callable from [N, {input_dim}] to [N, {output_dim}]"
+        ) from error
     if value.shape != (2, output_dim):
         raise ValueError(
             f"mean: {type(mean).__name__} gives shape {tuple(value.shape)} for 2 points, needs "

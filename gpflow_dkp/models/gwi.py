@@ -14,8 +14,8 @@ from gpflow import Parameter, covariances
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Gaussian, Likelihood, MultiClass, Softmax
+from gpflow.kernels import Kernel, MultioutputKernel
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, MultiClass, Softmax
 from gpflow.quadrature import hermgauss
 from gpflow.utilities import positive, triangular
 from typing_extensions import Self
@@ -96,7 +96,7 @@ class GWI(MonteCarloModel):
     D's cross term is estimated on some points of the batch: "nystrom" is at most the exact value of the
     batch, so D is an upper bound; "eigenvalues" is the paper's, noisier; "exact" takes the whole batch.
 
-    :param kernel: k, any GPflow kernel on the inputs.
+    :param kernel: k, any GPflow kernel on the inputs with one output, which all outputs share.
     :param likelihood: a GPflow likelihood with variational expectations.
     :param inducing_variable: Z [M, D].
     :param mean: m_Q: "svgp" for m_P(x) + k(x, Z) L^{-T} `q_mu`, or a callable from [N, D] to [N, P]: a
@@ -155,6 +155,10 @@ class GWI(MonteCarloModel):
             name=name,
         )
         (self.kernel,) = check_kernels([kernel])
+        if isinstance(kernel, MultioutputKernel):
+            raise ValueError(
+                f"kernel: got {type(kernel).__name__}, needs one of a single output, which all share"
+            )
         self.inducing_variable = check_inducing_variable(inducing_variable)
         if prior_mean is not None:
             shape = prior_mean(tf.zeros([2, self.num_features], gpflow.default_float())).shape
@@ -192,6 +196,7 @@ class GWI(MonteCarloModel):
     ) -> Self:
         """GWI-net: the mean is a fully connected network, the inducing points stay where they are.
 
+        :param inducing_variable: Z [M, D]; an `InducingVariables` is set untrainable.
         :param hidden_units: of each hidden layer; the paper's has two of 10.
         :param activation: "tanh" or "relu".
         :param weight_variance: of a normal prior on the network's weights, for a network that would
@@ -251,10 +256,16 @@ class GWI(MonteCarloModel):
         :param settings: further arguments of the constructor, or of `net`.
         """
         X, Y = check_arrays(X, Y)
+        if isinstance(mean, str):
+            check_choice("mean", mean, ("net", "svgp"))
         if noise_variance is not None:
             check_positive("noise_variance", noise_variance)
         if likelihood is not None:
             check_labels(likelihood, Y)
+        if isinstance(likelihood, (MultiClass, Softmax, Bernoulli)) and np.ptp(Y) == 0:
+            raise ValueError(
+                f"data: got labels of one class, {Y[0, 0]:g}, needs at least 2 to tell apart"
+            )
         num_inducing = round(np.sqrt(len(X))) if num_inducing is None else num_inducing
         check_positive_integer("num_inducing", num_inducing)
         targets = Y
@@ -354,6 +365,18 @@ class GWI(MonteCarloModel):
             root *= tf.cast(tf.shape(X)[0], root.dtype)
         return tf.reduce_sum(expected), -root
 
+    def prior_kl(self) -> tf.Tensor:
+        """KL(q(u) || p(u)) [] of the mean "svgp", as GPflow's SVGP has it; the objective does not use it.
+
+        :raises ValueError: another mean, for which the two measures need not have a density.
+        """
+        if self.mean is not None:
+            raise ValueError(
+                f"prior_kl: got the mean {type(self.mean).__name__}, needs 'svgp'; `squared_distance` "
+                "is of any mean"
+            )
+        return gpflow.kullback_leiblers.gauss_kl(self.q_mu, self.q_sqrt)
+
     def squared_distance(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:
         """W2^2 between posterior and prior on the points X [B, D], summed over outputs [].
 
@@ -404,7 +427,11 @@ class GWI(MonteCarloModel):
             )
         size = tf.shape(X)[0]
         count = tf.minimum(CROSS_POINTS, size) if wanted is None else wanted
-        return tf.math.top_k(tf.random.stateless_uniform([size], seed), count).indices
+        needs = (
+            f"num_cross_points: got {wanted} for a batch of fewer rows, needs at most the batch's"
+        )
+        with tf.control_dependencies([tf.debugging.Assert(count <= size, [needs])]):
+            return tf.math.top_k(tf.random.stateless_uniform([size], seed), count).indices
 
     # The two measures
 
@@ -426,6 +453,11 @@ class GWI(MonteCarloModel):
         prior_variance = self.kernel(X, full_cov=False)[:, None]
         if self.mean is not None:
             mean = tf.cast(self.mean(X), X.dtype)
+            if not mean.shape.is_compatible_with([X.shape[0], self.num_latent_gps]):
+                raise ValueError(
+                    f"mean: {type(self.mean).__name__} gives shape {tuple(mean.shape)} for "
+                    f"{X.shape[0]} points, needs [N, {self.num_latent_gps}]"
+                )
         else:
             mean = prior_mean + tf.matmul(explained, self.q_mu, transpose_a=True)
         spread = tf.matmul(self.q_sqrt, explained, transpose_a=True)
@@ -458,7 +490,7 @@ class GWI(MonteCarloModel):
         The held-out data are to have no part in training or testing.
 
         :param data: X [N, D] and Y [N, P].
-        :raises ValueError: no rows.
+        :raises ValueError: no rows, or values that are not finite.
         """
         X, Y = self._check_held_out(data)
         if isinstance(self.likelihood, Gaussian):
@@ -480,6 +512,7 @@ class GWI(MonteCarloModel):
         X, Y = self._check_data(data)
         if X.shape[0] == 0:
             raise ValueError("held-out data: got no rows, needs at least 1 to choose a temperature")
+        check_arrays(X, Y, min_rows=1)
         return X, Y
 
     def _best_temperature(

@@ -87,16 +87,18 @@ def test_the_kernel_is_found_by_the_logarithms_of_its_parameters() -> None:
 
 
 def test_the_candidate_of_the_highest_validation_density_is_chosen() -> None:
-    settings = with_gwi(noise_variances=(0.3, 0.03), inducing_factors=(0.3,), protocol="80/10/10")
+    settings = with_gwi(noise_variances=(0.3, 0.03), protocol="80/10/10")
     model = SelectedGWI("net", settings, 0)
     steps = trained(model)
     _, held_out = split_validation(data(), 0)
     densities = {c: gwi.held_out_log_density(held_out) for c, gwi in model.candidates.items()}
-    assert len(densities) == 2
+    assert len(densities) == 3
     assert model.chosen is not None
+    tried = {candidate.inducing_factor for candidate in densities}
+    assert tried == {0.3, 0.5}
     assert densities[model.chosen] == max(densities.values())
     assert model.model is model.candidates[model.chosen]
-    assert model.model.num_inducing == round(0.3 * np.sqrt(80))
+    assert model.model.num_inducing == round(model.chosen.inducing_factor * np.sqrt(80))
     assert steps == sorted(steps)
     assert steps[-1] == 20
 
@@ -224,17 +226,45 @@ def test_temperature_is_at_least_what_the_training_rows_need(factor: float) -> N
     assert log_density == pytest.approx(np.mean(model.predict_log_density(held_out)))
 
 
-def test_what_is_chosen_does_not_depend_on_the_test_part() -> None:
+@pytest.mark.parametrize("protocol", ["80/10/10", "90/10", "cross-validation"])
+def test_what_is_chosen_does_not_depend_on_the_test_part(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither which model, nor its temperature, nor what it predicts."""
     dataset = get_dataset("diabetes", 0)
     small = replace(dataset, X_train=dataset.X_train[:90], Y_train=dataset.Y_train[:90])
     other = replace(small, X_test=-small.X_test[:5], Y_test=7.0 + small.Y_test[:5])
-    settings = SETTINGS.model_copy(update={"gwi": ONE})
-    scores = [run_task(part, "gwi-net", depth=1, settings=settings) for part in (small, other)]
-    assert scores[0]["elbo_per_point"] == scores[1]["elbo_per_point"]
+    changes = {"protocol": protocol, "noise_variances": (0.3, 0.03), "step_fractions": (1.0,)}
+    settings = with_gwi(**CROSS_VALIDATED | changes)
+    models: list[SelectedGWI] = []
+    train = SelectedGWI.train
+
+    def train_and_keep(self: SelectedGWI, *arguments: Any, **keywords: Any) -> Any:
+        models.append(self)
+        return train(self, *arguments, **keywords)
+
+    monkeypatch.setattr(SelectedGWI, "train", train_and_keep)
+    scores = [run_task(part, "gwi-svgp", depth=1, settings=settings) for part in (small, other)]
+    assert len(models[0].candidates) == 2
+    assert models[0].chosen == models[1].chosen
+    np.testing.assert_array_equal(models[0].model.temperature, models[1].model.temperature)
+    for ours, theirs in zip(*(m.predict_mixture(small.X_train) for m in models), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     assert scores[0]["test_rmse"] != scores[1]["test_rmse"]
     for score in scores:
         assert set(score) <= set(METRICS)
         assert np.isfinite(score["test_log_likelihood_best_candidate"])
+
+
+@pytest.mark.parametrize(("name", "learns"), [("net", False), ("svgp", True)])
+def test_inducing_points_are_learned_by_the_sparse_gps_mean_alone(name: str, learns: bool) -> None:
+    model = SelectedGWI(name, with_gwi(protocol="80/10/10"), 0)
+    trained(model)
+    (X, Y), _ = split_validation(data(), 0)
+    start = model.build((X, Y), model.chosen).inducing_variable.Z.numpy()
+    moved = np.max(np.abs(model.model.inducing_variable.Z.numpy() - start))
+    assert (moved > 1e-3) == learns
+    assert learns or moved == 0.0
 
 
 def test_a_run_goes_on_from_the_trainings_that_are_done(
@@ -265,7 +295,7 @@ def test_a_run_goes_on_from_the_trainings_that_are_done(
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["gwi-net", "gwi-net-selected", "gwi-cnn", "svgp"])
+@pytest.mark.parametrize("name", ["gwi-net", "gwi-net-selected", "gwi-cnn", "gwi-svgp", "svgp"])
 def test_classes(name: str) -> None:
     settings = ClassificationSettings(
         **{**SETTINGS.model_dump(), "gwi": ONE}, likelihood="robust-max"
@@ -275,6 +305,23 @@ def test_classes(name: str) -> None:
     scores = run_task(few, name, depth=1, settings=settings)
     assert 0.0 <= scores["accuracy"] <= 1.0
     assert scores["test_log_likelihood"] < 0.0
+
+
+@pytest.mark.parametrize("name", ["gwi-net", "gwi-svgp"])
+def test_other_distributions(name: str) -> None:
+    """Turned digits have the more uncertain classes, by the mean of a sparse GP at its start."""
+    gwi = ONE.model_copy(update={"inducing_factors": (2.0,)})
+    settings = ClassificationSettings(
+        **{**SETTINGS.model_dump(), "gwi": gwi}, likelihood="robust-max"
+    )
+    pair = get_dataset("digits_rotated", 0, task="ood")
+    few = replace(pair, X_train=pair.X_train[:200], Y_train=pair.Y_train[:200])
+    scores = run_task(few, name, depth=1, settings=settings)
+    names = ("auroc_entropy", "auroc_max_probability", "auroc_variance")
+    assert all(0.0 <= scores[metric] <= 1.0 for metric in names)
+    if name == "gwi-svgp":
+        assert scores["accuracy"] > 0.5
+        assert scores["auroc_entropy"] > 0.5
 
 
 def test_a_convolutional_mean_needs_images_and_classes() -> None:

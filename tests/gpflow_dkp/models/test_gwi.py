@@ -779,10 +779,10 @@ def test_full_output_covariances_are_not_available() -> None:
 # Means
 
 
-def keras_network(*layers: Any, num_outputs: int = 2) -> Any:
+def keras_network(*layers: Any, num_inputs: int = D, num_outputs: int = 2) -> Any:
     keras = tf.keras
     keras.utils.set_random_seed(0)
-    parts = [keras.Input([D]), keras.layers.Dense(4, activation="tanh"), *layers]
+    parts = [keras.Input([num_inputs]), keras.layers.Dense(4, activation="tanh"), *layers]
     return keras.Sequential([*parts, keras.layers.Dense(num_outputs)])
 
 
@@ -986,6 +986,7 @@ def test_regression_from_data() -> None:
     assert model.num_latent_gps == 1
     assert isinstance(model.kernel, SquaredExponential)
     assert model.kernel.lengthscales.shape == (D,)
+    assert not model.inducing_variable.Z.trainable
     assert len(model.trainable_parameters) == 7  # q_sqrt, and three layers' weights and offsets
     assert (model.distance, model.cross_term) == ("squared", "nystrom")
     noise = float(model.likelihood.variance.numpy())
@@ -1015,6 +1016,7 @@ def test_sparse_regression_from_data() -> None:
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
     assert model.likelihood.variance.trainable
     assert model.kernel.weight_variances.trainable
+    assert model.inducing_variable.Z.trainable
 
 
 FROM_KERNEL: dict[str, Any] = {"num_marginal_points": 0, "noise_variance": 0.1}
@@ -1236,6 +1238,42 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: make_model(3, mean=keras_network()),
         r"mean: KerasMean gives shape \(2, 2\) for 2 points, needs \[N, 3\]",
     ),
+    "mean of a fixed number of points": (
+        lambda: make_model(mean=lambda x: tf.zeros([2, 2], x.dtype)).elbo((X, Y)),
+        r"mean: function gives shape \(2, 2\) for 8 points, needs \[N, 2\]",
+    ),
+    "mean of another precision": (
+        lambda: make_model(mean=lambda x: x @ tf.ones([2, 2], tf.float32)),
+        r"mean: function fails on 2 points of 2 columns in float64 \(\w+\), needs a callable",
+    ),
+    "mean of nothing": (
+        lambda: make_model(mean=lambda x: None),
+        r"mean: function fails on 2 points of 2 columns in float64 \(ValueError\), needs",
+    ),
+    "network of another input": (
+        lambda: make_model(mean=keras_network(num_inputs=3)),
+        r"mean: Sequential fails on 2 points of 2 columns in float64 \(\w+\), needs a callable",
+    ),
+    "mean from data": (
+        lambda: GWI.from_data(X, Y, mean="nett"),
+        r"mean: got 'nett', choose one of net, svgp",
+    ),
+    "kernel of several outputs": (
+        lambda: make_model(kernel=gpflow.kernels.SharedIndependent(se(), 2)),
+        r"kernel: got SharedIndependent, needs one of a single output, which all share",
+    ),
+    "labels of one class": (
+        lambda: GWI.from_data(X, np.ones([N, 1]), likelihood=classes()),
+        r"data: got labels of one class, 1, needs at least 2 to tell apart",
+    ),
+    "NaN to temper on": (
+        lambda: make_model().temper((X, np.where(Y[1, 0] == Y, np.nan, Y))),
+        r"data: Y\[1, 0\] is nan, needs finite numbers",
+    ),
+    "divergence of another mean": (
+        lambda: make_model(mean=keras_network()).prior_kl(),
+        r"prior_kl: got the mean KerasMean, needs 'svgp'; `squared_distance` is of any mean",
+    ),
     "mean that cannot be called": (
         lambda: make_model(mean=3.0),
         r"mean: got 3.0, needs 'svgp' or a callable from \[N, 2\] to \[N, 2\]",
@@ -1341,3 +1379,22 @@ def test_errors_are_one_clear_line(name: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_more_cross_points_than_a_batch_of_unknown_size() -> None:
+    model = make_model(num_cross_points=5)
+    elbo = tf.function(
+        model.elbo, autograph=False, input_signature=[(tf.TensorSpec([None, D], tf.float64),) * 2]
+    )
+    assert np.isfinite(elbo((X[:5], Y[:5])))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"got 5 for a batch of fewer rows"):
+        elbo((X[:4], Y[:4]))
+
+
+def test_prior_kl_is_svgps() -> None:
+    model = make_model()
+    svgp = gpflow.models.SVGP(
+        se(), Gaussian(NOISE), Z, q_mu=model.q_mu, q_sqrt=model.q_sqrt, num_latent_gps=2
+    )
+    assert float(model.prior_kl()) == pytest.approx(float(svgp.prior_kl()), rel=1e-12)
+    assert float(make_model(at_prior=True).prior_kl()) == pytest.approx(0.0, abs=1e-12)
