@@ -38,7 +38,7 @@ class MeanNetwork(BaseModel):
 class GWISettings(BaseModel):
     """How Gaussian Wasserstein inference chooses and trains, beside what every model's `Settings` say.
 
-    All choices are made on parts of the training data that are held out; nothing sees the test part.
+    A run's choices are made on parts of the training data that are held out; nothing sees the test part.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
