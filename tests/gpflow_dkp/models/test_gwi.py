@@ -287,6 +287,25 @@ def test_nystrom_distance_is_an_upper_bound() -> None:
     assert max(gaps[-3:]) < 10.0 * JITTER
 
 
+def test_nystrom_distance_in_single_precision() -> None:
+    """That of double precision, also with repeated rows and a variance that is nearly all explained."""
+    x = np.random.default_rng(0).normal(size=[100, 1])
+    x[50:60] = x[:10]
+
+    def distance(dtype: type) -> float:
+        with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
+            points = x.astype(dtype)
+            model = GWI.net(SquaredExponential(), Gaussian(0.1), points[:10], num_cross_points=50)
+            model.start_at_sparse_posterior((points, np.sin(points)), 0.1)
+            with tf.GradientTape() as tape:
+                squared = model.squared_distance(points)
+            gradient = tape.gradient(squared, model.q_sqrt.unconstrained_variable)
+            assert np.all(np.isfinite(gradient))
+            return float(squared)
+
+    assert distance(np.float32) == pytest.approx(distance(np.float64), abs=1e-3)
+
+
 def test_distance_does_not_see_the_order_of_the_points() -> None:
     order = np.random.default_rng(3).permutation(N)
     for cross_term in CROSS_TERMS:
