@@ -330,7 +330,7 @@ def test_low_rank_update_is_its_dense_matrix() -> None:
     np.testing.assert_allclose(some.to_dense(), dense_some, rtol=0, atol=1e-12)
     matrix = dense(S + 1, B)
     product = matrix @ dense_some
-    np.testing.assert_allclose(some.multiplied_by(tf.constant(matrix)), product, atol=1e-12)
+    np.testing.assert_allclose(some.multiplied_by(matrix), product, rtol=0, atol=1e-12)
     k_bs, k_ss = tf.constant(k[:, CHOSEN]), tf.constant(k[np.ix_(CHOSEN, CHOSEN)])
     r_ss = tf.constant(dense_some[:, CHOSEN])
     functions: list[Callable] = [
