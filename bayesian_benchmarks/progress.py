@@ -13,6 +13,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from .results import ResultRow
 from .runs import Run
 
+REPORTED_STEPS = 50
+"""`fit` reports after so many: what a run reports above them at first was done before it was killed."""
+
 
 class SweepProgress:
     """Says how far a sweep is, on standard error. Units are training steps of all runs due."""
@@ -22,6 +25,7 @@ class SweepProgress:
         self._total_steps = sum(run.settings.num_steps for run in runs)
         self._num_done = 0
         self._steps: dict[Run, int] = {}
+        self._steps_before: dict[Run, int] = {}
         self._started = time.monotonic()
         self._lines: TextIO | None = None
         self._bars: Progress | None = None
@@ -56,6 +60,8 @@ class SweepProgress:
     def step(self, run: Run, step: int) -> None:
         """A run has done `step` steps."""
         self._steps[run] = step
+        if step > 0:
+            self._steps_before.setdefault(run, max(0, step - REPORTED_STEPS))
         if self._bars is not None:
             if run not in self._tasks:
                 self._tasks[run] = self._bars.add_task(str(run), total=run.settings.num_steps)
@@ -66,6 +72,7 @@ class SweepProgress:
         """A run has ended: with a row, or, when None, in another process."""
         self._num_done += 1
         self._steps[run] = run.settings.num_steps
+        self._steps_before.setdefault(run, run.settings.num_steps if row is None else 0)
         if self._bars is not None:
             if run in self._tasks:
                 self._bars.remove_task(self._tasks.pop(run))
@@ -88,8 +95,11 @@ class SweepProgress:
     def _time_left(self) -> str:
         if self._num_done == self._num_runs:
             return ""
-        done = sum(self._steps.values())
-        seconds = (time.monotonic() - self._started) * (self._total_steps - done) / max(done, 1)
+        reached = sum(self._steps.values())
+        done_here = reached - sum(self._steps_before.values())
+        if done_here == 0:
+            return ""
+        seconds = (time.monotonic() - self._started) * (self._total_steps - reached) / done_here
         return f"; about {_duration(seconds)} left"
 
 
