@@ -530,19 +530,27 @@ class GWI(MonteCarloModel):
     def _search_temperature(self, X: tf.Tensor, Y: tf.Tensor, batch_size: int | None) -> None:
         """Minimise the negative log density of held-out data over log alpha, from alpha = 1."""
         mean, variance = self._predict_moments(X, 1, 0, batch_size)
+        num_data = len(X)
+        size = batch_size or num_data
+        batches = [
+            (X[i : i + size], Y[i : i + size], mean[:, i : i + size], variance[:, i : i + size])
+            for i in range(0, num_data, size)
+        ]
 
         @tf.function(autograph=False)
-        def objective(log_alpha: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def objective(log_alpha: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+            X, Y, mean, variance = batch
             with tf.GradientTape() as tape:
                 tape.watch(log_alpha)
                 tempered = mean, tf.exp(log_alpha) * variance
                 density = self._of_tempered("predict_log_density", X, tempered, as_seed(0), Y)
-                value = -tf.reduce_mean(density)
+                value = -tf.reduce_sum(density) / num_data
             return value, tape.gradient(value, log_alpha)
 
         def of_array(log_alpha: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = objective(tf.constant(log_alpha, mean.dtype))
-            return float(value), gradient.numpy().astype(float)
+            at = tf.constant(log_alpha, mean.dtype)
+            values, gradients = zip(*(objective(at, batch) for batch in batches), strict=True)
+            return float(sum(values)), np.sum(gradients, 0).astype(float)
 
         bounds = [(-LOG_TEMPERATURE, LOG_TEMPERATURE)] * self.num_latent_gps
         start = np.zeros(self.num_latent_gps)
@@ -601,6 +609,14 @@ class GWI(MonteCarloModel):
 
     def _class_probabilities(self, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
         """p(j) [N, J] of `MultiClass`, which add up to 1, from moments [N, J] of any variances."""
+        size = PREDICTION_BATCH
+        if tf.executing_eagerly() and len(mean) > size:
+            # The quadrature holds many arrays [J, 100] a row.
+            parts = [
+                self._class_probabilities(mean[i : i + size], variance[i : i + size])
+                for i in range(0, len(mean), size)
+            ]
+            return tf.concat(parts, 0)
         link, nodes = self.likelihood.invlink, hermgauss(TEMPERED_QUADRATURE)
         largest = [
             link.prob_is_largest(tf.fill([tf.shape(mean)[0], 1], j), mean, variance, *nodes)

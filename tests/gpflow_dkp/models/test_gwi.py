@@ -23,7 +23,7 @@ from gpflow_dkp.means import (
     as_mean,
     convolutional_network,
 )
-from gpflow_dkp.models import GWI
+from gpflow_dkp.models import GWI, gwi
 from gpflow_dkp.models.gwi import LOG_TEMPERATURE
 from gpflow_dkp.models.marginal_likelihood import marginal_likelihood_start
 from gpflow_dkp.training import fit
@@ -680,6 +680,32 @@ def test_tempered_probabilities_are_of_tempered_variances() -> None:
         labels = np.arange(len(XNEW))[:, None] % 3
         density = np.log(np.take_along_axis(probabilities.numpy(), labels, 1))[:, 0]
         np.testing.assert_allclose(model.predict_log_density((XNEW, labels)), density, rtol=1e-9)
+
+
+def test_tempering_of_classes_goes_through_the_rows_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the temperature and probabilities of all rows at once: the memory does not grow with them."""
+    inputs = np.random.default_rng(0).uniform(-2.0, 2.0, size=(30, D))
+    model = make_model(3, likelihood=classes())
+    labels = np.argmax(model.predict_f(inputs)[0], 1)[:, None]
+    labels[::4] = (labels[::4] + 1) % 3
+    model.temper((inputs, labels), batch_size=None)
+    temperature, probabilities = model.temperature.numpy(), model.predict_y(inputs)[0].numpy()
+    link, rows = model.likelihood.invlink, []
+    whole = link.prob_is_largest
+
+    def recorded(chosen: tf.Tensor, *arguments: Any) -> tf.Tensor:
+        rows.append(chosen.shape[0])
+        return whole(chosen, *arguments)
+
+    monkeypatch.setattr(link, "prob_is_largest", recorded)
+    monkeypatch.setattr(gwi, "PREDICTION_BATCH", 12)
+    model.temper((inputs, labels), batch_size=12)
+    np.testing.assert_allclose(model.temperature, temperature, rtol=1e-4)
+    model.temperature.assign(temperature)
+    np.testing.assert_allclose(model.predict_y(inputs)[0], probabilities, rtol=1e-12)
+    assert max(rows) == 12
 
 
 @pytest.mark.parametrize("seed", range(4))
