@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import gpflow
 import numpy as np
+import scipy.optimize
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
 from ..layers.base import check_positive_integer
+
+ATTEMPTS = 5
+"""Searches, where one ends because it tried a point with no finite marginal likelihood."""
 
 
 def marginal_likelihood_start(
@@ -31,20 +37,35 @@ def marginal_likelihood_start(
     :param num_points: rows taken at random, at a cost of their cube.
     :param seed: of the choice.
     :returns: the noise variance found.
+    :raises ValueError: the marginal likelihood is not finite at the start.
     """
     check_positive_integer("num_points", num_points)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_points]
     model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=noise_variance)
-    try:
-        gpflow.optimizers.Scipy().minimize(
-            model.training_loss,
-            model.trainable_variables,
-            options={"maxiter": max_iterations},
-            tf_fun_args={"autograph": False},  # which would take longer than the search
-        )
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(
-            "the marginal likelihood of the data is not finite; check their scale (a constant target has "
-            "none), or give the kernel and num_marginal_points=0"
-        ) from error
+    optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
+    best = np.inf, optimizer.pack_tensors(variables)
+
+    def keep_best(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        nonlocal best
+        if intermediate_result.fun < best[0]:
+            best = intermediate_result.fun, intermediate_result.x.copy()
+
+    for _ in range(ATTEMPTS):
+        with contextlib.suppress(tf.errors.InvalidArgumentError):  # no Cholesky factor
+            found = optimizer.minimize(
+                model.training_loss,
+                variables,
+                callback=keep_best,
+                options={"maxiter": max_iterations},
+                tf_fun_args={"autograph": False},  # which would take longer than the search
+            )
+            if np.isfinite(found.fun):
+                break
+        if best[0] == np.inf:
+            raise ValueError(
+                "the marginal likelihood of the data is not finite; check their scale (a constant target "
+                "has none), or give the kernel and num_marginal_points=0"
+            )
+        # A step too far, as towards a singular kernel: on from the best point, by its gradient at first.
+        optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
     return float(model.likelihood.variance.numpy())

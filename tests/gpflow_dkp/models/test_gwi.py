@@ -1149,6 +1149,30 @@ def test_marginal_likelihood_start_is_at_the_optimum() -> None:
     assert not np.allclose(few.lengthscales, found, rtol=1e-2)
 
 
+def test_marginal_likelihood_start_goes_on_after_a_step_too_far() -> None:
+    """A kernel whose covariance is NaN beyond a lengthscale, through which the search would step."""
+
+    class Walled(SquaredExponential):
+        def K_r2(self, r2: tf.Tensor) -> tf.Tensor:
+            return super().K_r2(r2) + tf.math.log(tf.cast(self.lengthscales < 0.9, r2.dtype)) * 0.0
+
+    inputs, targets = np.linspace(-2.0, 2.0, 30)[:, None], np.zeros([30, 1])
+    targets[:, 0] = np.sin(2.0 * inputs[:, 0]) + 0.1 * np.cos(31.0 * inputs[:, 0])
+    free, walled = SquaredExponential(1.0, 0.05), Walled(1.0, 0.05)
+    marginal_likelihood_start(free, inputs, targets)
+    assert float(free.lengthscales.numpy()) > 0.9
+    noise = marginal_likelihood_start(walled, inputs, targets)
+    lengthscale = float(walled.lengthscales.numpy())
+    assert 0.5 < lengthscale < 0.9
+
+    def evidence(lengthscale: float) -> float:
+        kernel = SquaredExponential(walled.variance.numpy(), lengthscale)
+        model = gpflow.models.GPR((inputs, targets), kernel, noise_variance=noise)
+        return float(model.log_marginal_likelihood())
+
+    assert evidence(lengthscale) > evidence(0.9 * lengthscale)
+
+
 # GPflow's and TensorFlow's tools
 
 
