@@ -59,6 +59,8 @@ class MultilayerPerceptron(gpflow.Module):
             check_positive("weight_variance", weight_variance)
             zero, variance = (tf.constant(v, gpflow.default_float()) for v in (0, weight_variance))
             prior = tfp.distributions.Normal(zero, tf.sqrt(variance))
+        if np.ndim(hidden_units) != 1:
+            raise ValueError(f"hidden_units: got {hidden_units!r}, needs a list of integers")
         sizes = [input_dim, *hidden_units, output_dim]
         for size in sizes:
             check_positive_integer("input_dim, hidden_units and output_dim", size)
@@ -129,6 +131,11 @@ class KernelExpansion(gpflow.Module):
 
     def interpolate(self, Y: tf.Tensor, noise_variance: float) -> None:
         """Set `weights` to the posterior mean of a GP regression on targets Y [N, P] at the points."""
+        check_positive("noise_variance", noise_variance)
+        if np.shape(Y) != tuple(self.weights.shape):
+            raise ValueError(
+                f"data: got Y {np.shape(Y)}, needs {tuple(self.weights.shape)}, a row a point"
+            )
         covariance = covariances.Kuu(self.points, self.kernel)
         noisy = covariance + noise_variance * tf.eye(len(Y), dtype=covariance.dtype)
         residual = tf.cast(Y, covariance.dtype)
@@ -168,7 +175,13 @@ class KerasMean(tf.Module):
         return tf.cast(self.network(tf.cast(X, self._dtype), training=False), X.dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KerasMean:
-        network = tf.keras.models.clone_model(self.network)
+        try:
+            network = tf.keras.models.clone_model(self.network)
+        except (NotImplementedError, TypeError) as error:
+            raise ValueError(
+                f"mean: Keras cannot copy a {type(self.network).__name__}, which needs get_config and "
+                "from_config for it; or use a Sequential or functional model"
+            ) from error
         other = KerasMean(network, self.input_dim, name=self.name)
         network.set_weights(self.network.get_weights())
         memo[id(self)] = other

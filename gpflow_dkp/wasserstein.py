@@ -18,7 +18,10 @@ import tensorflow as tf
 from .linalg import cholesky, inverse_triangular, transpose
 
 NEGLIGIBLE = 1e-8
-"""Singular and eigenvalues below this fraction of the largest have no gradient."""
+"""Singular values below this fraction of the largest have no gradient."""
+
+NEGLIGIBLE_EIGENVALUE = 1e-14
+"""Eigenvalues below this fraction of the largest have no gradient: they are rounding, or not far from it."""
 
 
 class LowRankUpdate(NamedTuple):
@@ -194,7 +197,7 @@ def _sum_of_root_eigenvalues(
     """
     values, right = tf.linalg.eig(matrix)
     real = tf.math.real(values)
-    floor = NEGLIGIBLE * tf.reduce_max(real, -1, keepdims=True)
+    floor = NEGLIGIBLE_EIGENVALUE * tf.reduce_max(real, -1, keepdims=True)
     matters = real > floor
     root = tf.sqrt(tf.where(matters, real, tf.ones_like(real)))
     total = tf.reduce_sum(tf.sqrt(tf.maximum(real, 0.0)), -1)

@@ -15,7 +15,7 @@ from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
 
 from ..layers.base import check_positive_integer
 from ..random import Seed, as_seed, fold_in, normal, split
-from .checks import check_labels
+from .checks import check_labels, check_likelihood
 
 PREDICTION_SAMPLES = 100
 """Samples of the hidden layers in a prediction, as in the papers' tests."""
@@ -56,6 +56,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
+        check_likelihood(likelihood)
         check_positive_integer("num_latent_gps", num_latent_gps)
         check_positive_integer("num_samples", num_samples)
         if num_data is not None:

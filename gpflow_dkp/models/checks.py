@@ -31,6 +31,12 @@ def check_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
     return list(kernels)
 
 
+def check_likelihood(likelihood: Likelihood) -> None:
+    """Raise `ValueError` for what is no GPflow likelihood."""
+    if not isinstance(likelihood, Likelihood):
+        raise ValueError(f"likelihood: got {_brief(likelihood)}, needs a GPflow likelihood")
+
+
 def check_widths(kernels: Sequence[Kernel], widths: Sequence[int]) -> None:
     """Raise `ValueError` unless there is one width fewer than kernels."""
     check_kernels(kernels)
@@ -98,10 +104,10 @@ def check_labels(likelihood: Likelihood, Y: np.ndarray | tf.Tensor) -> None:
         return
     labels = np.unique(np.asarray(Y))
     if isinstance(likelihood, (Softmax, MultiClass)):
-        allowed: list[Sequence[int]] = [range(likelihood.num_classes)]
+        allowed = [list(range(likelihood.num_classes))]
         needs = f"integers from 0 to {likelihood.num_classes - 1}"
     elif isinstance(likelihood, Bernoulli):
-        allowed = [(0, 1), (-1, 1)]
+        allowed = [[0, 1], [-1, 1]]
         needs = "0 and 1, or -1 and 1"
     else:
         return

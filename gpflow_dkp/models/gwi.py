@@ -44,7 +44,7 @@ from .base import (
     MonteCarloModel,
     all_finite,
 )
-from .checks import check_arrays, check_kernels, check_labels
+from .checks import check_arrays, check_kernels, check_labels, check_likelihood
 from .from_data import KERNELS, cluster, logarithmic_parameters
 from .marginal_likelihood import marginal_likelihood_start
 
@@ -135,6 +135,7 @@ class GWI(MonteCarloModel):
         check_choice("cross_term", cross_term, CROSS_TERMS)
         if num_cross_points is not None:
             check_positive_integer("num_cross_points", num_cross_points)
+        check_likelihood(likelihood)
         if likelihood.latent_dim is not None and likelihood.latent_dim != num_latent_gps:
             if num_latent_gps is not None:
                 raise ValueError(
@@ -161,6 +162,8 @@ class GWI(MonteCarloModel):
             )
         self.inducing_variable = check_inducing_variable(inducing_variable)
         if prior_mean is not None:
+            if not callable(prior_mean):
+                raise ValueError(f"prior_mean: got {prior_mean!r}, needs a GPflow mean function")
             shape = prior_mean(tf.zeros([2, self.num_features], gpflow.default_float())).shape
             if shape not in ((2, 1), (2, self.num_latent_gps)):
                 raise ValueError(
@@ -205,6 +208,7 @@ class GWI(MonteCarloModel):
         :param seed: of the network's starting values.
         :param settings: further arguments of the constructor.
         """
+        check_likelihood(likelihood)
         inducing_variable = check_inducing_variable(inducing_variable)
         gpflow.set_trainable(inducing_variable, False)
         num_outputs = likelihood.latent_dim or num_latent_gps or 1
@@ -272,7 +276,7 @@ class GWI(MonteCarloModel):
         if isinstance(likelihood, (MultiClass, Softmax)):
             if Y.shape[1] != 1:
                 raise ValueError(f"data: got Y {Y.shape}, needs one column of labels")
-            targets = np.eye(likelihood.num_classes)[Y[:, 0].astype(int)]
+            targets = np.eye(likelihood.num_classes, dtype=Y.dtype)[Y[:, 0].astype(int)]
         with logarithmic_parameters():
             if isinstance(kernel, str):
                 check_choice("kernel", kernel, tuple(KERNELS))
@@ -383,6 +387,8 @@ class GWI(MonteCarloModel):
         :param seed: chooses the cross term's points.
         """
         X = self._check_inputs(X)
+        if X.shape[0] == 0:
+            raise ValueError("X: got no rows, needs at least 1")
         return self._squared_distance(X, self._at_points(X), as_seed(seed))
 
     def spectrum(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:

@@ -28,6 +28,8 @@ def marginal_likelihood_start(
 ) -> float:
     """Fit a kernel in place to some of the data by GP regression's marginal likelihood.
 
+    A search that fails leaves the best kernel that it saw.
+
     [NeurIPS22] equation 76.
 
     :param kernel: any GPflow kernel; its trainable parameters change.
@@ -43,7 +45,12 @@ def marginal_likelihood_start(
     rows = np.random.default_rng(seed).permutation(len(X))[:num_points]
     model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=noise_variance)
     optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
-    best = np.inf, optimizer.pack_tensors(variables)
+    best = _loss(model), optimizer.pack_tensors(variables)
+    if not np.isfinite(best[0]):
+        raise ValueError(
+            "the marginal likelihood of the data is not finite; check their scale (a constant target has "
+            "none), or give the kernel and num_marginal_points=0"
+        )
 
     def keep_best(intermediate_result: scipy.optimize.OptimizeResult) -> None:
         nonlocal best
@@ -61,11 +68,13 @@ def marginal_likelihood_start(
             )
             if np.isfinite(found.fun):
                 break
-        if best[0] == np.inf:
-            raise ValueError(
-                "the marginal likelihood of the data is not finite; check their scale (a constant target "
-                "has none), or give the kernel and num_marginal_points=0"
-            )
         # A step too far, as towards a singular kernel: on from the best point, by its gradient at first.
         optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
     return float(model.likelihood.variance.numpy())
+
+
+def _loss(model: gpflow.models.GPR) -> float:
+    try:
+        return float(model.training_loss())
+    except tf.errors.InvalidArgumentError:
+        return float("nan")

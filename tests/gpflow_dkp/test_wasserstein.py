@@ -430,6 +430,13 @@ def test_gradient_is_finite_with_duplicate_rows(
     assert np.max(np.abs(gradient)) < 1e3
 
 
+def test_gradient_of_small_eigenvalues_is_right() -> None:
+    """d sqrt(lambda) = d lambda / (2 sqrt(lambda)), down to a millionth of the largest root."""
+    values = np.array([1.0, 1e-4, 1e-9, 1e-12])
+    gradient, _ = gradient_of(eigenvalue_cross_term, np.diag(values), np.eye(4)[None])
+    np.testing.assert_allclose(np.diag(gradient), 0.5 / np.sqrt(values) / 4.0, rtol=1e-9)
+
+
 def test_gradient_is_finite_where_the_eigenvectors_have_no_inverse() -> None:
     """A Jordan block: one eigenvalue, one eigenvector."""
     jordan = np.array([[1.0, 1.0], [0.0, 1.0]])

@@ -1150,27 +1150,36 @@ def test_marginal_likelihood_start_is_at_the_optimum() -> None:
 
 
 def test_marginal_likelihood_start_goes_on_after_a_step_too_far() -> None:
-    """A kernel whose covariance is NaN beyond a lengthscale, through which the search would step."""
+    """Of a kernel whose covariance is NaN beyond a lengthscale that the search would step over."""
 
     class Walled(SquaredExponential):
+        wall = 0.5
+
         def K_r2(self, r2: tf.Tensor) -> tf.Tensor:
-            return super().K_r2(r2) + tf.math.log(tf.cast(self.lengthscales < 0.9, r2.dtype)) * 0.0
+            inside = tf.cast(self.lengthscales < self.wall, r2.dtype)
+            return super().K_r2(r2) + 0.0 * tf.math.log(inside)
 
-    inputs, targets = np.linspace(-2.0, 2.0, 30)[:, None], np.zeros([30, 1])
-    targets[:, 0] = np.sin(2.0 * inputs[:, 0]) + 0.1 * np.cos(31.0 * inputs[:, 0])
-    free, walled = SquaredExponential(1.0, 0.05), Walled(1.0, 0.05)
+    inputs = np.linspace(-2.0, 2.0, 30)[:, None]
+    targets = np.sin(2.0 * inputs) + 0.1 * np.cos(31.0 * inputs)
+    free, kernel = SquaredExponential(1.0, 0.05), Walled(1.0, 0.05)
     marginal_likelihood_start(free, inputs, targets)
-    assert float(free.lengthscales.numpy()) > 0.9
-    noise = marginal_likelihood_start(walled, inputs, targets)
-    lengthscale = float(walled.lengthscales.numpy())
-    assert 0.5 < lengthscale < 0.9
+    assert float(free.lengthscales.numpy()) > Walled.wall
+    marginal_likelihood_start(kernel, inputs, targets)
+    assert 0.8 * Walled.wall < float(kernel.lengthscales.numpy()) < Walled.wall
+    # No search gets past the first step: the kernel is as it was.
+    Walled.wall = 0.06
+    stuck = Walled(1.0, 0.05)
+    noise = marginal_likelihood_start(stuck, inputs, targets)
+    assert (float(stuck.lengthscales.numpy()), noise) == pytest.approx((0.05, 0.1))
 
-    def evidence(lengthscale: float) -> float:
-        kernel = SquaredExponential(walled.variance.numpy(), lengthscale)
-        model = gpflow.models.GPR((inputs, targets), kernel, noise_variance=noise)
-        return float(model.log_marginal_likelihood())
 
-    assert evidence(lengthscale) > evidence(0.9 * lengthscale)
+@pytest.mark.parametrize("make", [classes, lambda: Softmax(3)], ids=["MultiClass", "Softmax"])
+def test_from_labels_in_single_precision(make: Callable) -> None:
+    with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-5)):
+        inputs, labels = X.astype(np.float32), LABELS.astype(np.float32)
+        model = GWI.from_data(inputs, labels, likelihood=make())
+        assert model.elbo((inputs, labels), seed=0).dtype == tf.float32
+        assert np.isfinite(model.elbo((inputs, labels), seed=0))
 
 
 # GPflow's and TensorFlow's tools
@@ -1277,6 +1286,18 @@ def test_perfect_predictions_have_a_density() -> None:
 
 
 # Errors, one line each
+
+
+class OwnKerasModel(tf.keras.Model):
+    """Without what Keras needs to make another one."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden, self.out = tf.keras.layers.Dense(width), tf.keras.layers.Dense(2)
+
+    def call(self, X: tf.Tensor) -> tf.Tensor:
+        return self.out(self.hidden(X))
+
 
 ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "distance": (
@@ -1434,6 +1455,38 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "weight variance": (
         lambda: GWI.net(se(), Gaussian(), Z, weight_variance=0.0),
         r"weight_variance: got 0.0, needs a positive finite number",
+    ),
+    "no likelihood": (
+        lambda: make_model(likelihood="gauss"),
+        r"likelihood: got str 'gauss', needs a GPflow likelihood",
+    ),
+    "no likelihood of a network": (
+        lambda: GWI.net(se(), None, Z),
+        r"likelihood: got NoneType None, needs a GPflow likelihood",
+    ),
+    "prior mean that cannot be called": (
+        lambda: make_model(prior_mean=3.0),
+        r"prior_mean: got 3.0, needs a GPflow mean function",
+    ),
+    "distance on no points": (
+        lambda: make_model().squared_distance(X[:0]),
+        r"X: got no rows, needs at least 1",
+    ),
+    "one hidden layer, not a list": (
+        lambda: GWI.net(se(), Gaussian(), Z, hidden_units=10),
+        r"hidden_units: got 10, needs a list of integers",
+    ),
+    "noise of an expansion": (
+        lambda: KernelExpansion(se(), X, 2).interpolate(Y, -1.0),
+        r"noise_variance: got -1.0, needs a positive finite number",
+    ),
+    "targets of an expansion": (
+        lambda: KernelExpansion(se(), X, 2).interpolate(Y[:5], 0.1),
+        r"data: got Y \(5, 2\), needs \(8, 2\), a row a point",
+    ),
+    "copy of a Keras model of a class of one's own": (
+        lambda: copy.deepcopy(make_model(mean=OwnKerasModel(4))),
+        r"mean: Keras cannot copy a OwnKerasModel, which needs get_config",
     ),
     "outputs of an expansion": (
         lambda: KernelExpansion(se(), X, 0),

@@ -3,11 +3,13 @@
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from gpflow import kernels as k
 from model_cases import MODELS, make_model, regression_data
 
 from gpflow_dkp.gram import KernelNotComputableFromGram
 from gpflow_dkp.models import DGP, DIWP, DWP
+from gpflow_dkp.models.checks import check_labels
 from gpflow_dkp.training import fit
 
 X, Y = regression_data()
@@ -20,7 +22,8 @@ def build(model: type, kernels: list[k.Kernel] | None = None, **settings):  # ty
         settings.setdefault("widths", [2])
     Z = settings.pop("Z", X[:4])
     kernels = [k.Matern32(), k.Matern32()] if kernels is None else kernels
-    return model(kernels, gpflow.likelihoods.Gaussian(), Z, **settings)
+    likelihood = settings.pop("likelihood", gpflow.likelihoods.Gaussian())
+    return model(kernels, likelihood, Z, **settings)
 
 
 def check_refused(function, pattern: str, error: type[Exception] = ValueError) -> None:  # type: ignore[no-untyped-def]
@@ -33,6 +36,9 @@ def check_refused(function, pattern: str, error: type[Exception] = ValueError) -
 def test_every_model_makes_the_checks(model: type) -> None:
     """One check of each kind; the rest of this file goes into them with one model."""
     check_refused(lambda: build(model, num_samples=0), "num_samples: got 0, needs an integer")
+    check_refused(
+        lambda: build(model, likelihood="gauss"), "likelihood: got str 'gauss', needs a GPflow"
+    )
     check_refused(lambda: build(model, jitter=-1e-6), "jitter: got -1e-06, needs a finite number")
     check_refused(lambda: build(model, precision="half"), "precision: got 'half', choose one of")
     check_refused(lambda: build(model, Z=np.zeros(4)), r"inducing_variable: got shape \(4,\)")
@@ -243,3 +249,11 @@ def test_from_data_of_text() -> None:
     text = X.astype(object)
     text[2, 0] = "many"
     check_refused(lambda: DWP.from_data(text, Y), "data: X")
+
+
+def test_labels_are_checked_in_a_tf_function_without_a_warning() -> None:
+    """Which AutoGraph prints where it cannot transform what a traced function calls."""
+    transformed = tf.autograph.to_graph(check_labels)
+    softmax = gpflow.likelihoods.Softmax(3)
+    transformed(softmax, np.array([[0.0], [2.0]]))
+    check_refused(lambda: transformed(softmax, np.array([[3.0]])), "data: got a label 3, Softmax")
