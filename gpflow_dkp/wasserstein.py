@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from .linalg import cholesky, inverse_triangular, transpose
 
 NEGLIGIBLE = 1e-8
 """Singular values below this fraction of the largest have no gradient."""
-
-NEGLIGIBLE_EIGENVALUE = 1e-14
-"""Eigenvalues below this fraction of the largest have no gradient: they are rounding, or not far from it."""
 
 
 class LowRankUpdate(NamedTuple):
@@ -193,11 +191,13 @@ def _sum_of_root_eigenvalues(
     """sum_s sqrt(max(Re lambda_s, 0)) [...] of matrices [..., S, S] that need not be symmetric.
 
     dlambda_s = u_s^H dA v_s with right eigenvectors v_s and the rows u_s^H of their inverse. Eigenvalues
-    that vanish, whose root has an infinite slope, and eigenvectors without an inverse count as constants.
+    that vanish to rounding, S times the machine's epsilon of the largest, whose root has an infinite slope,
+    and eigenvectors without an inverse count as constants.
     """
     values, right = tf.linalg.eig(matrix)
     real = tf.math.real(values)
-    floor = NEGLIGIBLE_EIGENVALUE * tf.reduce_max(real, -1, keepdims=True)
+    rounding = tf.cast(tf.shape(real)[-1], real.dtype) * np.finfo(real.dtype.as_numpy_dtype).eps
+    floor = rounding * tf.reduce_max(real, -1, keepdims=True)
     matters = real > floor
     root = tf.sqrt(tf.where(matters, real, tf.ones_like(real)))
     total = tf.reduce_sum(tf.sqrt(tf.maximum(real, 0.0)), -1)
