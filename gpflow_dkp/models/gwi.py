@@ -53,6 +53,11 @@ CROSS_TERMS = ("nystrom", "eigenvalues", "exact")
 CROSS_POINTS = 100
 """Most points of the cross term's estimate, unless the model is given a number."""
 
+CROSS_JITTER = 1e-4
+"""Of the model's jitter, relative to the prior variance, on the cross term's covariances.
+
+The whole of it would change the distance by 1e-6, and by 5e-5 where Sigma is small."""
+
 LOG_TEMPERATURE = math.log(100.0)
 """Bound of a numerical search's |log alpha|."""
 
@@ -403,8 +408,9 @@ class GWI(MonteCarloModel):
         if self.cross_term == "exact":
             k_bb = self.kernel(X)
             r_bb = self._update(k_bb, at.explained, at.explained).to_dense()
+            jitter = self._cross_jitter(at.prior_variance, tf.shape(k_bb)[0])
             # With the jitter in both traces as in the cross term, whose 2 c is to be taken from them.
-            cross = exact_cross_term(k_bb, r_bb, self.jitter) - self.jitter
+            cross = exact_cross_term(k_bb, r_bb, jitter) - jitter
         else:
             k_bs, r_bs, chosen = self._cross_covariances(X, at.explained, seed)
             if self.cross_term == "eigenvalues":
@@ -412,9 +418,18 @@ class GWI(MonteCarloModel):
             else:
                 k_ss = tf.gather(k_bs, chosen)
                 r_ss = r_bs._replace(prior=k_ss, left=r_bs.right).to_dense()
-                cross = nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, self.jitter)
+                jitter = self._cross_jitter(at.prior_variance, tf.shape(k_ss)[0])
+                cross = nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, jitter)
         terms = tf.square(at.prior_mean - at.mean) + at.prior_variance + at.variance
         return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross)
+
+    def _cross_jitter(self, prior_variance: tf.Tensor, num_points: tf.Tensor) -> tf.Tensor:
+        """No less than the rounding of a covariance [S, S]."""
+        rounding = np.finfo(prior_variance.dtype.as_numpy_dtype).eps
+        relative = tf.maximum(
+            CROSS_JITTER * self.jitter, rounding * tf.cast(num_points, prior_variance.dtype)
+        )
+        return relative * tf.stop_gradient(tf.reduce_mean(prior_variance))
 
     def _cross_covariances(
         self, X: tf.Tensor, explained: tf.Tensor, seed: tf.Tensor

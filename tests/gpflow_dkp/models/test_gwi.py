@@ -32,6 +32,7 @@ N, D, M, S = 8, 2, 4, 3
 NUM_DATA = 30
 NOISE, VARIANCE, LENGTHSCALES = 0.3, 1.4, np.array([0.8, 1.3])
 JITTER = 1e-6
+CROSS_JITTER = 1e-4 * JITTER * VARIANCE  # on the cross term's covariances
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2.0, 2.0, size=(N, D))
@@ -119,13 +120,13 @@ def cross_by_numpy(name: str, k: np.ndarray, r: np.ndarray, chosen: tuple[int, .
     """The cross term of one output."""
     size, few = len(k), list(chosen)
     if name == "exact":
-        root = linalg.sqrtm(k + JITTER * np.eye(size))
-        middle = linalg.sqrtm(root @ (r + JITTER * np.eye(size)) @ root)
-        return np.trace(middle).real / size - JITTER
+        root = linalg.sqrtm(k + CROSS_JITTER * np.eye(size))
+        middle = linalg.sqrtm(root @ (r + CROSS_JITTER * np.eye(size)) @ root)
+        return np.trace(middle).real / size - CROSS_JITTER
     if name == "eigenvalues":
         values = np.linalg.eigvals(r[few] @ k[:, few]).real
         return np.sum(np.sqrt(np.maximum(values, 0.0))) / np.sqrt(size * len(few))
-    eye = JITTER * np.eye(len(few))
+    eye = CROSS_JITTER * np.eye(len(few))
     phi_p, phi_q = (
         matrix[:, few] @ np.linalg.inv(np.linalg.cholesky(matrix[np.ix_(few, few)] + eye)).T
         for matrix in (k, r)
@@ -217,7 +218,7 @@ def test_prior_is_at_no_distance_from_itself(cross_term: str, whole: bool) -> No
     settings = {"cross_term": cross_term, "prior_mean": prior_mean(), "at_prior": True}
     model = make_model(**settings)
     points = X if whole else X[:1]
-    most = 4.0 * JITTER if cross_term == "nystrom" else 1e-10
+    most = 4.0 * CROSS_JITTER if cross_term == "nystrom" else 1e-10
     assert -1e-10 < float(model.squared_distance(points)) < 1.001 * most
     for distance in ("root", "published"):
         model = make_model(distance=distance, **settings)
@@ -261,17 +262,21 @@ def distance_by_numpy(model: GWI, jitter: float) -> float:
 
 
 def test_exact_distance_is_that_of_the_gaussians_at_the_points() -> None:
-    """Of those with the jitter, at its default."""
+    """Of those with the cross term's jitter."""
     model = make_model(cross_term="exact", prior_mean=prior_mean())
-    expected = distance_by_numpy(model, JITTER)
+    expected = distance_by_numpy(model, CROSS_JITTER)
     assert expected > 0.1
     assert float(model.squared_distance(X)) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
 @cross_terms
-def test_every_distance_at_all_points_is_that_of_the_gaussians(cross_term: str) -> None:
-    """Of those without jitter, by a model with hardly any."""
-    model = make_model(cross_term=cross_term, prior_mean=prior_mean(), jitter=1e-11)
+def test_every_distance_at_all_points_is_that_of_the_gaussians(
+    cross_term: str, scale: float
+) -> None:
+    """Of those without jitter; also where Sigma is small and r nearly singular, as after training."""
+    model = make_model(cross_term=cross_term, prior_mean=prior_mean())
+    model.q_sqrt.assign(scale * model.q_sqrt)
     expected = distance_by_numpy(model, 0.0)
     assert float(model.squared_distance(X)) == pytest.approx(expected, abs=1e-6)
 
@@ -284,7 +289,7 @@ def test_nystrom_distance_is_an_upper_bound() -> None:
         gaps += [float(model.squared_distance(X, seed=seed)) - exact for seed in range(3)]
     assert min(gaps) > -1e-9
     assert max(gaps) > 0.1
-    assert max(gaps[-3:]) < 10.0 * JITTER
+    assert max(gaps[-3:]) < 10.0 * CROSS_JITTER
 
 
 def test_nystrom_distance_in_single_precision() -> None:
