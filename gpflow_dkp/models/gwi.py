@@ -113,7 +113,8 @@ class GWI(MonteCarloModel):
         "published" for W2 times the batch size, as the published code weighs it.
     :param cross_term: "nystrom", "eigenvalues" or "exact".
     :param num_cross_points: S of the first two, default the batch's points and at most 100.
-    :param jitter: added to covariances; default GPflow's.
+    :param jitter: added to covariances, and a ten-thousandth of it, relative to the prior variance, to those
+        of the cross term (more in single precision); default GPflow's.
 
     Variational parameters: `q_sqrt` [P, M, M], lower triangular, and `q_mu` [M, P] for the mean "svgp":
     both of L^{-1} f(Z), as in GPflow's whitened SVGP. `temperature` [P] multiplies predictive variances;
@@ -424,11 +425,11 @@ class GWI(MonteCarloModel):
         return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross)
 
     def _cross_jitter(self, prior_variance: tf.Tensor, num_points: tf.Tensor) -> tf.Tensor:
-        """No less than the rounding of a covariance [S, S]."""
-        rounding = np.finfo(prior_variance.dtype.as_numpy_dtype).eps
-        relative = tf.maximum(
-            CROSS_JITTER * self.jitter, rounding * tf.cast(num_points, prior_variance.dtype)
-        )
+        """At GPflow's default jitter no less than the rounding of a covariance [S, S]."""
+        dtype = prior_variance.dtype
+        rounding = tf.cast(num_points, dtype) * np.finfo(dtype.as_numpy_dtype).eps
+        # In proportion to the model's jitter, which `fit` raises where a factorisation fails.
+        relative = self.jitter * tf.maximum(tf.cast(CROSS_JITTER, dtype), 1e6 * rounding)
         return relative * tf.stop_gradient(tf.reduce_mean(prior_variance))
 
     def _cross_covariances(

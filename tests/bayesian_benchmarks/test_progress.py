@@ -40,25 +40,27 @@ def seconds_left(capsys: pytest.CaptureFixture[str]) -> float | None:
     return float(found[1]) * (60 if found[2] == "min" else 1) if found else None
 
 
+@pytest.mark.parametrize(
+    ("reported", "seconds"),
+    [
+        ((50, 500, STEPS), 40.0),
+        # A worker's sign of life, then 200 steps after those from before a kill.
+        ((0, 850, 900, 950, STEPS), 8.0),
+    ],
+    ids=["afresh", "resumed"],
+)
 def test_time_left_is_that_of_the_steps_left(
-    runs: list[Run], clock: list[float], capsys: pytest.CaptureFixture[str]
+    runs: list[Run],
+    clock: list[float],
+    capsys: pytest.CaptureFixture[str],
+    reported: tuple[int, ...],
+    seconds: float,
 ) -> None:
+    """At 0.04 s a step."""
     progress = SweepProgress(runs)
-    for step in (50, 500, 1000):
+    for step in reported:
         progress.step(runs[0], step)
-    clock[0] = 40.0
-    progress.finish(runs[0], row(runs[0]))
-    assert seconds_left(capsys) == 80.0
-
-
-def test_steps_before_a_kill_took_none_of_the_time(
-    runs: list[Run], clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = SweepProgress(runs)
-    progress.step(runs[0], 0)  # a worker's sign of life
-    for step in (850, 900, 950, 1000):
-        progress.step(runs[0], step)
-    clock[0] = 8.0  # 200 steps of 0.04 s
+    clock[0] = seconds
     progress.finish(runs[0], row(runs[0]))
     assert seconds_left(capsys) == 80.0
 

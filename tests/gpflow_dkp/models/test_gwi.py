@@ -311,6 +311,18 @@ def test_nystrom_distance_in_single_precision() -> None:
     assert distance(np.float32) == pytest.approx(distance(np.float64), abs=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cross_terms_jitter_grows_with_the_models(dtype: type) -> None:
+    """By which `fit` repeats a step whose factorisation fails; in single precision it is above rounding."""
+    with gpflow.config.as_context(gpflow.config.Config(float=dtype)):
+        model = GWI(SquaredExponential(), Gaussian(0.1), Z.astype(dtype))
+        variance = tf.constant([[0.5], [1.5]], dtype)
+        before = float(model._cross_jitter(variance, 100))
+        assert before == pytest.approx(max(1e-10, 100 * np.finfo(dtype).eps), rel=1e-5)
+        model.jitter.assign(1e3 * model.jitter)
+        assert float(model._cross_jitter(variance, 100)) == pytest.approx(1e3 * before, rel=1e-5)
+
+
 def test_distance_does_not_see_the_order_of_the_points() -> None:
     order = np.random.default_rng(3).permutation(N)
     for cross_term in CROSS_TERMS:
