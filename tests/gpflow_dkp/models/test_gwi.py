@@ -719,7 +719,7 @@ def test_tempering_of_classes_goes_through_the_rows_in_parts(
     monkeypatch.setattr(link, "prob_is_largest", recorded)
     monkeypatch.setattr(gwi, "PREDICTION_BATCH", 12)
     model.temper((inputs, labels), batch_size=12)
-    np.testing.assert_allclose(model.temperature, temperature, rtol=1e-4)
+    np.testing.assert_allclose(model.temperature, temperature, rtol=1e-9)
     model.temperature.assign(temperature)
     np.testing.assert_allclose(model.predict_y(inputs)[0], probabilities, rtol=1e-12)
     assert max(rows) == 12
