@@ -16,12 +16,7 @@ from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
-from .layers.base import (
-    check_choice,
-    check_inducing_variable,
-    check_positive,
-    check_positive_integer,
-)
+from .checks import check_choice, check_inducing_variable, check_positive, check_positive_integer
 from .linalg import cholesky
 
 Mean = Callable[[tf.Tensor], tf.Tensor]

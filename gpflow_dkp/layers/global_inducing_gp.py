@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 
+from ..checks import check_choice, check_positive_integer
 from ..gram import FeatureBlocks, GramBlocks
 from ..linalg import (
     PositiveDefinite,
@@ -26,15 +27,7 @@ from ..linalg import (
     trace_of_solve,
 )
 from ..random import Seed, fold_in, normal, split
-from .base import (
-    LOG_RATIOS,
-    Layer,
-    check_choice,
-    check_positive_integer,
-    conditional_features,
-    num_samples_of,
-    prior_feature_sample,
-)
+from .base import LOG_RATIOS, Layer, conditional_features, num_samples_of, prior_feature_sample
 
 tfb = tfp.bijectors
 

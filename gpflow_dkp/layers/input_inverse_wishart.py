@@ -10,10 +10,11 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 
+from ..checks import check_positive, check_positive_integer
 from ..gram import FeatureBlocks, GramBlocks
 from ..linalg import cholesky, half_logdet_from_chol, left_multiply, transpose
 from ..random import Seed
-from .base import Layer, check_positive, check_positive_integer
+from .base import Layer
 from .inverse_wishart import (
     InverseWishartNoise,
     conditional_inverse_wishart,

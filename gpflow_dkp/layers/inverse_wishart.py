@@ -12,19 +12,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 
+from ..checks import check_choice, check_positive, check_positive_integer
 from ..distributions.multigamma import log_multigamma, multidigamma
 from ..gram import FeatureBlocks, GramBlocks
 from ..linalg import cholesky, half_logdet_from_chol, matmul, transpose, triangular_solve
 from ..random import Seed, fold_in, gamma, normal, split
-from .base import (
-    LOG_RATIOS,
-    MIN_VARIANCE,
-    Layer,
-    check_choice,
-    check_positive,
-    check_positive_integer,
-    num_samples_of,
-)
+from .base import LOG_RATIOS, MIN_VARIANCE, Layer, num_samples_of
 
 tfb = tfp.bijectors
 

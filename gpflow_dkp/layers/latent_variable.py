@@ -14,8 +14,8 @@ import tensorflow_probability as tfp
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance
 
+from ..checks import check_positive_integer
 from ..random import Seed, as_seed, normal
-from .base import check_positive_integer
 
 
 class Observed(NamedTuple):

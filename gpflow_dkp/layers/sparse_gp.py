@@ -16,14 +16,10 @@ from gpflow.kullback_leiblers import gauss_kl
 from gpflow.utilities import triangular
 
 from ..chains import chain_sizes
+from ..checks import check_inducing_variable, check_positive, check_positive_integer
 from ..linalg import cholesky, outer_product, quadratic_forms, transpose
 from ..random import Seed, as_seed, normal
-from .base import (
-    MIN_VARIANCE,
-    check_inducing_variable,
-    check_positive,
-    check_positive_integer,
-)
+from .base import MIN_VARIANCE
 
 
 class WhitenedPosterior(NamedTuple):

@@ -7,8 +7,8 @@ import numpy as np
 from gpflow.functions import Linear
 from gpflow.kernels import SquaredExponential
 
+from ..checks import check_positive_integer
 from ..layers import Encoder, LatentVariableLayer, SparseGP
-from ..layers.base import check_positive_integer
 from .checks import check_arrays
 from .from_data import cluster
 

@@ -13,7 +13,7 @@ from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
 
-from ..layers.base import check_positive_integer
+from ..checks import check_positive_integer
 from ..random import Seed, as_seed, fold_in, normal, split
 from .checks import check_labels, check_likelihood
 

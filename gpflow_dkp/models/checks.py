@@ -10,7 +10,7 @@ import tensorflow as tf
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
 
-from ..layers.base import check_positive_integer
+from ..checks import check_positive_integer
 
 BLOCK_ROWS = 65_536
 """Rows looked at together, so that an array larger than the memory can be checked."""

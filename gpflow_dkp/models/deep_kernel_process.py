@@ -14,14 +14,10 @@ from gpflow.likelihoods import Likelihood
 
 from .. import gram
 from ..chains import chain_sizes
+from ..checks import check_choice, check_inducing_variable, check_positive_integer
 from ..gram import GramBlocks
 from ..layers import GlobalInducingGP, Layer, Marginals
-from ..layers.base import (
-    MIN_VARIANCE,
-    check_choice,
-    check_inducing_variable,
-    check_positive_integer,
-)
+from ..layers.base import MIN_VARIANCE
 from ..random import Seed, as_seed, fold_in, split
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_kernels

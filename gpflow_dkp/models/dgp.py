@@ -10,8 +10,8 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
+from ..checks import check_inducing_variable
 from ..layers import GlobalInducingGP
-from ..layers.base import check_inducing_variable
 from .checks import check_widths
 from .from_data import DeepModel
 

@@ -12,9 +12,9 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
+from ..checks import check_inducing_variable
 from ..gram import FeatureBlocks, GramBlocks
 from ..layers import InputInverseWishart, InverseWishartLayer
-from ..layers.base import check_inducing_variable
 from ..linalg import transpose
 from .checks import check_kernels
 from .from_data import DeepModel

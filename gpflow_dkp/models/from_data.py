@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from sklearn.cluster import KMeans
 from typing_extensions import Self
 
-from ..layers.base import check_choice, check_positive_integer
+from ..checks import check_choice, check_positive_integer
 from .checks import check_arrays, check_labels
 from .deep_kernel_process import DeepKernelProcess
 

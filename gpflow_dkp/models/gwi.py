@@ -20,13 +20,8 @@ from gpflow.quadrature import hermgauss
 from gpflow.utilities import positive, triangular
 from typing_extensions import Self
 
-from ..layers.base import (
-    MIN_VARIANCE,
-    check_choice,
-    check_inducing_variable,
-    check_positive,
-    check_positive_integer,
-)
+from ..checks import check_choice, check_inducing_variable, check_positive, check_positive_integer
+from ..layers.base import MIN_VARIANCE
 from ..linalg import cholesky, inverse_triangular, outer_product
 from ..means import Mean, MultilayerPerceptron, as_mean
 from ..random import Seed, as_seed, normal

@@ -14,8 +14,8 @@ from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
 from ..chains import chain_sizes
+from ..checks import check_choice, check_positive_integer
 from ..layers import LatentVariableLayer, Observed, SparseGP
-from ..layers.base import check_choice, check_positive_integer
 from ..layers.latent_variable import expected_log_ratio, sampled_log_ratio
 from ..layers.sparse_gp import WhitenedPosterior
 from ..random import Seed, as_seed, fold_in, normal, split

@@ -10,7 +10,7 @@ import scipy.optimize
 import tensorflow as tf
 from gpflow.kernels import Kernel
 
-from ..layers.base import check_positive_integer
+from ..checks import check_positive_integer
 
 ATTEMPTS = 5
 """Searches, where one ends because it tried a point with no finite marginal likelihood."""

@@ -13,7 +13,7 @@ import tensorflow as tf
 from gpflow.base import RegressionData
 from tqdm.auto import tqdm
 
-from ..layers.base import check_positive_integer
+from ..checks import check_positive_integer
 from ..models import MonteCarloModel
 from ..models.checks import check_arrays, check_labels
 from ..random import as_seed, fold_in
