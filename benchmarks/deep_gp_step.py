@@ -88,7 +88,7 @@ def our_steps(case: dict[str, Any]) -> Callable[[], None]:
     from gpflow_dkp.layers import SparseGP
     from gpflow_dkp.models import LatentVariableDGP
     from gpflow_dkp.training import configure_threads
-    from gpflow_dkp.training.fit import Trainer
+    from gpflow_dkp.training.trainer import Trainer
 
     configure_threads(case["threads"])
     X, Y = data(case)

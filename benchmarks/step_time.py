@@ -38,7 +38,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     from gpflow_dkp import models
     from gpflow_dkp.training import configure_threads
-    from gpflow_dkp.training.fit import Trainer
+    from gpflow_dkp.training.trainer import Trainer
 
     imports_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     configure_threads(case["threads"])

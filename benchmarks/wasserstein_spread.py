@@ -61,11 +61,13 @@ def model_of_dataset(name: str, batch: int, data_dir: str | None) -> tuple[GWI, 
 
 def errors(model: GWI, X: np.ndarray, num_points: int, repeats: int) -> list[str]:
     """The exact distance, and mean and deviation of each estimator's error, as a table's cells."""
-    model.cross_term = "exact"
+    from gpflow_dkp.wasserstein import as_cross_term
+
+    model.cross_term = as_cross_term("exact")
     exact = float(model.squared_distance(X))
-    model.num_cross_points = num_points
     cells, deviations = [f"{exact:.4f}"], []
-    for model.cross_term in ESTIMATORS:
+    for estimator in ESTIMATORS:
+        model.cross_term = as_cross_term(estimator, num_points)
         values = [float(model.squared_distance(X, seed=seed)) for seed in range(repeats)]
         deviations.append(np.std(values))
         cells.append(f"{np.mean(values) - exact:+.4f} +- {deviations[-1]:.4f}")

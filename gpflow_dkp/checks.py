@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from gpflow.inducing_variables import InducingVariables
+from gpflow.inducing_variables import InducingPoints, InducingVariables
+from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.models.util import inducingpoint_wrapper
 
 
@@ -14,8 +15,20 @@ def check_positive_integer(name: str, value: int) -> None:
         raise ValueError(f"{name}: got {value!r}, needs an integer of at least 1")
 
 
+def check_seed(name: str, value: int) -> None:
+    """Raise `ValueError` unless `value` is an integer of at least 0, as NumPy's generators need."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise ValueError(f"{name}: got {value!r}, needs an integer of at least 0")
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Raise `ValueError` unless `value` is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}: got {value!r}, needs True or False")
+
+
 def check_positive(name: str, value: float) -> None:
-    """Raise `ValueError` unless `value` is a positive finite number."""
+    """Raise `ValueError` unless the scalar `value` is a positive finite number."""
     if not np.isscalar(value) or not np.isreal(value) or not 0.0 < value < np.inf:
         raise ValueError(f"{name}: got {value!r}, needs a positive finite number")
 
@@ -32,7 +45,16 @@ def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) ->
     :raises ValueError: for another shape, no points, or NaN or infinite values.
     """
     given = isinstance(inducing_variable, InducingVariables)
-    Z = np.asarray(inducing_variable.Z if given else inducing_variable)
+    if given and not hasattr(inducing_variable, "Z"):
+        raise ValueError(
+            f"inducing_variable: got {type(inducing_variable).__name__}, needs inducing points Z [M, D]"
+        )
+    try:
+        Z = np.asarray(inducing_variable.Z if given else inducing_variable)
+    except ValueError as error:
+        raise ValueError(
+            "inducing_variable: got rows of different lengths, needs [M, D]"
+        ) from error
     if Z.ndim != 2 or Z.size == 0:
         raise ValueError(
             f"inducing_variable: got shape {Z.shape}, needs [M, D] with M and D at least 1"
@@ -40,3 +62,22 @@ def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) ->
     if Z.dtype.kind not in "biuf" or not np.all(np.isfinite(Z)):
         raise ValueError("inducing_variable: got values that are not finite numbers")
     return inducing_variable if given else inducingpoint_wrapper(Z)
+
+
+def check_single_output_kernel(kernel: Kernel, inducing_variable: InducingVariables) -> None:
+    """Raise `ValueError` for no GPflow kernel, one of several outputs, or one for other columns."""
+    name = type(kernel).__name__
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"kernel: got {kernel!r}, needs a GPflow kernel")
+    if isinstance(kernel, MultioutputKernel):
+        raise ValueError(f"kernel: got {name}, needs one of a single output, which all share")
+    if not isinstance(inducing_variable, InducingPoints):
+        return
+    Z = tf.convert_to_tensor(inducing_variable.Z)
+    try:
+        kernel(Z[:2])
+    except Exception as error:  # whatever the user's kernel raises
+        raise ValueError(
+            f"kernel: {name} fails on inputs of {Z.shape[1]} columns ({type(error).__name__}), needs one "
+            "for as many columns as the inducing points have"
+        ) from error

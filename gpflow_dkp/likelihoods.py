@@ -9,6 +9,8 @@ import gpflow
 import tensorflow as tf
 from gpflow.base import TensorType
 
+from .mixture import normal_cdf
+
 
 class RobustMax(gpflow.likelihoods.RobustMax):
     """GPflow's inverse link of `MultiClass`, without the 1e-6 that GPflow adds to each probability.
@@ -29,7 +31,7 @@ class RobustMax(gpflow.likelihoods.RobustMax):
         own_scale = tf.gather(scale, labels, batch_dims=1)
         points = own_mean[:, None] + math.sqrt(2.0) * own_scale[:, None] * gh_x
         standardised = (points[:, None] - mu[..., None]) / scale[..., None]
-        below = 0.5 * tf.math.erfc(-standardised / math.sqrt(2.0))
+        below = normal_cdf(standardised)
         own = tf.one_hot(labels, self.num_classes, dtype=tf.bool, on_value=True, off_value=False)
         below = tf.where(own[..., None], tf.ones_like(below), below)
         weights = tf.cast(gh_w, mu.dtype) / math.sqrt(math.pi)

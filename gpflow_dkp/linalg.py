@@ -3,7 +3,11 @@
 Automatic differentiation of a Cholesky costs two to three times what the operations around it need.
 Each function here computes its value from a factorisation that is already there and states its
 gradient with respect to the *matrix*, so no gradient ever passes through a factorisation of `K`.
-The factorisation is a constant to TensorFlow: first derivatives are right, second ones are not.
+The factorisation is a constant to TensorFlow: first derivatives are right, second ones would not be,
+and raise an error that says so, in forward mode too. A first gradient may be used inside a tape behind
+`tf.stop_gradient`; where a `tf.function` computes what is differentiated, both tapes go into it, as
+TensorFlow prepares the second derivatives of a function that two tapes watch. `outer_product`,
+`quadratic_forms`, `matmul` and `triangular_solve` have second derivatives.
 
 Letters: M inducing points, N data points, D columns (width), S samples.
 """
@@ -34,6 +38,19 @@ class PositiveDefinite(NamedTuple):
     chol: tf.Tensor
     inverse_chol: tf.Tensor
     inverse: tf.Tensor
+
+
+def without_second_derivative(gradient: tf.Tensor, of: str) -> tf.Tensor:
+    """`gradient`, which raises when it is differentiated: for the `grad` of a custom gradient.
+
+    :param of: the operation that the message names.
+    """
+    message = (
+        f"{of} has no second derivatives, as its factorisation is a constant to "
+        "TensorFlow. Use an optimizer of first derivatives (gpflow.optimizers.Scipy, Adam), or finite "
+        "differences of the gradient; tf.stop_gradient for a gradient that is to be a constant."
+    )
+    return tf.raw_ops.PreventGradient(input=gradient, message=message)
 
 
 def transpose(matrix: tf.Tensor) -> tf.Tensor:
@@ -96,7 +113,8 @@ def _attach_cholesky_gradient(matrix: tf.Tensor, chol: tf.Tensor) -> tf.Tensor:
             inner = tf.matmul(chol, d_chol, transpose_a=True) * _half_tril(chol)
             inner = inner + transpose(inner)
             left = tf.linalg.triangular_solve(chol, inner, lower=True, adjoint=True)
-            return tf.linalg.triangular_solve(chol, transpose(left), lower=True, adjoint=True)
+            d_matrix = tf.linalg.triangular_solve(chol, transpose(left), lower=True, adjoint=True)
+            return without_second_derivative(d_matrix, "cholesky")
 
         return tf.identity(chol), grad
 
@@ -116,14 +134,20 @@ def half_logdet(prior: PositiveDefinite) -> tf.Tensor:
 
     @tf.custom_gradient
     def forward(_: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        value = half_logdet_from_chol(prior.chol)
-        return value, lambda d_value: 0.5 * d_value[..., None, None] * prior.inverse
+        def grad(d_value: tf.Tensor) -> tf.Tensor:
+            d_matrix = 0.5 * d_value[..., None, None] * prior.inverse
+            return without_second_derivative(d_matrix, "half_logdet")
+
+        return half_logdet_from_chol(prior.chol), grad
 
     return forward(prior.matrix)
 
 
 def half_logdet_from_chol(chol: tf.Tensor) -> tf.Tensor:
-    """log|L L^T| / 2 [...] of a triangular factor L [..., M, M]."""
+    """log|L L^T| / 2 = sum_j log L_jj [...] of a triangular factor L [..., M, M].
+
+    Of a lower-trapezoidal factor [..., M, p] it is that of its first p rows.
+    """
     return tf.reduce_sum(tf.math.log(tf.linalg.diag_part(chol)), -1)
 
 
@@ -138,7 +162,10 @@ def solve(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
 
         def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             d_rhs = prior.inverse @ d_value
-            return -tf.matmul(d_rhs, value, transpose_b=True), d_rhs
+            d_matrix = -tf.matmul(d_rhs, value, transpose_b=True)
+            return without_second_derivative(d_matrix, "solve"), without_second_derivative(
+                d_rhs, "solve"
+            )
 
         return value, grad
 
@@ -162,7 +189,11 @@ def trace_of_solve(prior: PositiveDefinite, other: tf.Tensor) -> tf.Tensor:
         def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             scaled = d_value[..., None, None] * prior.inverse
             d_matrix = -(right_multiply(scaled, other) @ prior.inverse)
-            return d_matrix, _sum_batch(scaled)
+            d_other = _sum_batch(scaled)
+            name = "trace_of_solve"
+            return without_second_derivative(d_matrix, name), without_second_derivative(
+                d_other, name
+            )
 
         return tf.reduce_sum(prior.inverse * other, [-2, -1]), grad
 
@@ -203,7 +234,11 @@ def trace_of_congruence(
             d_middle = tf.matmul(
                 tf.reshape(weighted, rows), tf.reshape(right, rows), transpose_a=True
             )
-            return tf.cast(d_matrix, dtype), 2.0 * scaled, tf.cast(d_middle, dtype)
+            gradients = (tf.cast(d_matrix, dtype), 2.0 * scaled, tf.cast(d_middle, dtype))
+            first, second, third = (
+                without_second_derivative(d, "trace_of_congruence") for d in gradients
+            )
+            return first, second, third
 
         return tf.reduce_sum(product * chol, [-2, -1]), grad
 
@@ -277,11 +312,13 @@ def conditional(
             d_cross = weights @ d_mean + scaled
             d_matrix = -0.5 * tf.matmul(scaled, solved_, transpose_b=True)
             d_matrix -= tf.matmul(weights, d_features, transpose_b=True)
-            return (
+            gradients = (
                 tf.cast(d_matrix, prior.matrix.dtype),
                 tf.cast(d_features, features.dtype),
                 tf.cast(d_cross, dtype),
             )
+            first, second, third = (without_second_derivative(d, "conditional") for d in gradients)
+            return first, second, third
 
         return (mean, explained), grad
 

@@ -10,73 +10,30 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 from gpflow import Parameter, covariances
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
-from .checks import check_choice, check_inducing_variable, check_positive, check_positive_integer
+from .checks import check_inducing_variable, check_positive, check_positive_integer
+from .jitter import IGNORING_JITTER, jitter_variable
 from .linalg import cholesky
+from .networks import MultilayerPerceptron
+
+__all__ = [
+    "KerasMean",
+    "KernelExpansion",
+    "Mean",
+    "MultilayerPerceptron",
+    "as_mean",
+    "as_prior_mean",
+    "convolutional_network",
+]
 
 Mean = Callable[[tf.Tensor], tf.Tensor]
 
-ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu}
-
-
-class MultilayerPerceptron(gpflow.Module):
-    """A fully connected network; hidden layers of `activation`, a linear one last.
-
-    :param input_dim: D.
-    :param output_dim: P.
-    :param hidden_units: of each hidden layer; [NeurIPS22]'s has two of 10.
-    :param activation: "tanh" or "relu".
-    :param weight_variance: of a normal prior on each weight, but no offset, which `fit` adds to the
-        objective (weight decay of 1 / `weight_variance`); None for no prior.
-    :param seed: of the weights' starting values, normal with Glorot's variance.
-    """
-
-    def __init__(
-        self,
-        input_dim: int,
-        output_dim: int = 1,
-        *,
-        hidden_units: Sequence[int] = (10, 10),
-        activation: str = "tanh",
-        weight_variance: float | None = None,
-        seed: int | Sequence[int] = 0,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        check_choice("activation", activation, tuple(ACTIVATIONS))
-        prior = None
-        if weight_variance is not None:
-            check_positive("weight_variance", weight_variance)
-            zero, variance = (tf.constant(v, gpflow.default_float()) for v in (0, weight_variance))
-            prior = tfp.distributions.Normal(zero, tf.sqrt(variance))
-        if np.ndim(hidden_units) != 1:
-            raise ValueError(f"hidden_units: got {hidden_units!r}, needs a list of integers")
-        sizes = [input_dim, *hidden_units, output_dim]
-        for size in sizes:
-            check_positive_integer("input_dim, hidden_units and output_dim", size)
-        rng = np.random.default_rng(seed)
-        self.activation = activation
-        self.weights = [
-            Parameter(
-                math.sqrt(2.0 / (before + after)) * rng.normal(size=(before, after)), prior=prior
-            )
-            for before, after in itertools.pairwise(sizes)
-        ]
-        self.offsets = [Parameter(np.zeros(size)) for size in sizes[1:]]
-
-    def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """Outputs [..., P] at X [..., D]."""
-        activation = ACTIVATIONS[self.activation]
-        *layers, (last_weight, last_offset) = zip(self.weights, self.offsets, strict=True)
-        hidden = tf.convert_to_tensor(X)
-        for weight, offset in layers:
-            hidden = activation(hidden @ weight + offset)
-        return hidden @ last_weight + last_offset
+TRIAL_POINTS = 16
+"""Random points at which a Keras network is compared with itself in training."""
 
 
 class KernelExpansion(gpflow.Module):
@@ -90,9 +47,12 @@ class KernelExpansion(gpflow.Module):
     :param prior_mean: m, default zero.
     :param whiten: `weights` are chol(k_NN)^T beta, on the scale of the outputs, at O(N^3) a call;
         otherwise beta itself.
+    :param jitter: added to k_NN, default GPflow's; a variable, which `fit` raises where it has to.
 
     The parameter is `weights` [N, P].
     """
+
+    _TF_MODULE_IGNORED_PROPERTIES = IGNORING_JITTER
 
     def __init__(
         self,
@@ -102,15 +62,19 @@ class KernelExpansion(gpflow.Module):
         *,
         prior_mean: MeanFunction | None = None,
         whiten: bool = True,
+        jitter: float | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         check_positive_integer("output_dim", output_dim)
+        if not isinstance(kernel, Kernel):
+            raise ValueError(f"kernel: got {kernel!r}, needs a GPflow kernel")
         self.kernel = kernel
         self.points = check_inducing_variable(points)
         gpflow.set_trainable(self.points, False)
         self.prior_mean = prior_mean
         self.whiten = whiten
+        self.jitter = jitter_variable(jitter)
         self.weights = Parameter(
             np.zeros([tf.convert_to_tensor(self.points.Z).shape[0], output_dim])
         )
@@ -142,17 +106,18 @@ class KernelExpansion(gpflow.Module):
         )
 
     def _tril(self) -> tf.Tensor:
-        jitter = gpflow.default_jitter()
-        return cholesky(covariances.Kuu(self.points, self.kernel, jitter=jitter))
+        covariance = covariances.Kuu(self.points, self.kernel)
+        return cholesky(
+            covariance + self.jitter * tf.eye(tf.shape(covariance)[0], dtype=covariance.dtype)
+        )
 
 
 class KerasMean(tf.Module):
     """A Keras model as a mean function: its trainable weights are this module's variables.
 
-    Deterministic: dropout and the like are off, in training too.
-
-    :param network: from [N, D] to [N, P], in any precision.
+    :param network: from [N, D] to [N, P], in any precision, the same function in training as otherwise.
     :param input_dim: D.
+    :raises ValueError: the network is another function in training, as one with dropout is.
     """
 
     def __init__(self, network: Any, input_dim: int, name: str | None = None) -> None:
@@ -160,6 +125,7 @@ class KerasMean(tf.Module):
         self.network, self.input_dim = network, input_dim
         self._dtype = tf.as_dtype(getattr(network, "compute_dtype", "float32"))
         self(tf.zeros([1, input_dim], gpflow.default_float()))  # Keras makes its weights here.
+        self._check_training()
         # Those of frozen layers are the network's own, which checkpoints track too.
         self.network_variables = [
             v if isinstance(v, tf.Variable) else v.value for v in network.trainable_variables
@@ -181,6 +147,23 @@ class KerasMean(tf.Module):
         network.set_weights(self.network.get_weights())
         memo[id(self)] = other
         return other
+
+    def _check_training(self) -> None:
+        """Raise `ValueError` if the network is another function in training; leaves its state alone."""
+        points = np.random.default_rng(0).normal(size=(TRIAL_POINTS, self.input_dim))
+        points = tf.cast(points, self._dtype)
+        before = [(variable, variable.numpy()) for variable in self.network.variables]
+        values = [tf.convert_to_tensor(self.network(points, training=t)) for t in (False, True)]
+        for variable, value in before:  # a running average, the state of a random generator
+            variable.assign(value)
+        outside, inside = (tf.cast(value, tf.float64).numpy() for value in values)
+        # A layer that differs, differs by much: dropout scales what it keeps.
+        if not np.allclose(inside, outside, rtol=1e-5, atol=1e-12, equal_nan=True):
+            raise ValueError(
+                f"mean: {type(self.network).__name__} is another function in training, as layers like "
+                "Dropout or BatchNormalization are, needs one function; leave such layers out, or freeze "
+                "a BatchNormalization by trainable = False"
+            )
 
 
 def convolutional_network(
@@ -223,26 +206,72 @@ def convolutional_network(
 def as_mean(mean: Any, input_dim: int, output_dim: int) -> Mean:
     """A callable that maps [N, D] to [N, P], checked on two points; Keras models are wrapped.
 
-    :raises ValueError: it is not callable, fails, or gives another shape.
+    :raises ValueError: it is not callable, fails, gives another shape, or is another function in training.
     """
-    if not callable(mean):
+    if not callable(mean) or isinstance(mean, type):
         raise ValueError(
-            f"mean: got {mean!r}, needs 'svgp' or a callable from [N, {input_dim}] to "
+            f"mean: got {_described(mean)}, needs 'svgp' or a callable from [N, {input_dim}] to "
             f"[N, {output_dim}], such as a tf.Module or a Keras model"
         )
-    name, dtype = type(mean).__name__, gpflow.default_float()
-    try:
-        if hasattr(mean, "trainable_weights") and not isinstance(mean, KerasMean):
-            mean = KerasMean(mean, input_dim)
-        value = tf.convert_to_tensor(mean(tf.zeros([2, input_dim], dtype)))
-    except Exception as error:  # whatever the user's function raises
-        raise ValueError(
-            f"mean: {name} fails on 2 points of {input_dim} columns in {dtype.__name__} "
-            f"({type(error).__name__}), needs a callable from [N, {input_dim}] to [N, {output_dim}]"
-        ) from error
+    of_keras = hasattr(mean, "trainable_weights") and not isinstance(mean, KerasMean)
+    needs = f"a callable from [N, {input_dim}] to [N, {output_dim}]"
+    if of_keras:
+        # Before it is wrapped, to tell a network that fails from one that is refused.
+        dtype = tf.as_dtype(getattr(mean, "compute_dtype", "float32"))
+        _value_at_two_points("mean", mean, input_dim, needs, dtype)
+        mean = KerasMean(mean, input_dim)
+    value = _value_at_two_points("mean", mean, input_dim, needs)
     if value.shape != (2, output_dim):
         raise ValueError(
             f"mean: {type(mean).__name__} gives shape {tuple(value.shape)} for 2 points, needs "
             f"[N, {output_dim}]: one column an output of the likelihood"
         )
     return mean
+
+
+def as_prior_mean(
+    prior_mean: Any, input_dim: int, num_outputs: int
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A callable that maps [N, D] to one column or to P, checked on two points.
+
+    :raises ValueError: it is not callable, fails or gives another shape.
+    """
+    if not callable(prior_mean) or isinstance(prior_mean, type):
+        raise ValueError(f"prior_mean: got {_described(prior_mean)}, needs a GPflow mean function")
+    needs = f"a GPflow mean function on [N, {input_dim}]"
+    value = _value_at_two_points("prior_mean", prior_mean, input_dim, needs)
+    if value.shape not in ((2, 1), (2, num_outputs)):
+        raise ValueError(
+            f"prior_mean: gives shape {tuple(value.shape)} for 2 points, needs one column, or "
+            f"{num_outputs}"
+        )
+    return prior_mean
+
+
+def _value_at_two_points(
+    argument: str,
+    function: Callable[[tf.Tensor], tf.Tensor],
+    input_dim: int,
+    needs: str,
+    dtype: tf.DType | None = None,
+) -> tf.Tensor:
+    """Its value at two points of zeros.
+
+    :raises ValueError: in one line, whatever it raises.
+    """
+    try:
+        zeros = tf.zeros([2, input_dim], dtype or gpflow.default_float())
+        return tf.convert_to_tensor(function(zeros))
+    except Exception as error:  # whatever the user's function raises
+        raise ValueError(
+            f"{argument}: {type(function).__name__} fails on 2 points of {input_dim} columns in "
+            f"{np.dtype(gpflow.default_float()).name} ({type(error).__name__}), needs {needs}"
+        ) from error
+
+
+def _described(value: object) -> str:
+    """A value that is no function, in one line."""
+    shape = getattr(value, "shape", None)
+    if isinstance(value, type) or shape is None:
+        return repr(value).splitlines()[0]
+    return f"array of shape {tuple(shape)}"

@@ -2,32 +2,45 @@
 
 With P = N(m_P, k) and Q = N(m_Q, r) on the square-integrable functions under the inputs' distribution,
 
-    W2^2 = mean_b[(m_P - m_Q)^2 + k + r] - 2 c,    c = tr (k^{1/2} r k^{1/2})^{1/2} on the batch,
+    W2^2 = mean_b[(m_P - m_Q)^2 + k + r] - 2 c,    c = tr (k^{1/2} r k^{1/2})^{1/2} on the batch.
 
-and the functions of this module estimate c ([NeurIPS22] equations 12-16, MATH.md 9). Letters: B points of
-the batch, S of them for the estimate, P outputs.
+`Nystrom`, `Eigenvalues` and `Exact` estimate c ([NeurIPS22] equations 12-16, MATH.md 9); write a `CrossTerm`
+for an estimate of your own. Letters: B points of the batch, S of them for the estimate, M functions in which
+the posterior differs from the prior, P outputs.
 """
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from .checks import check_positive_integer
+from .layers.base import MIN_VARIANCE
 from .linalg import cholesky, inverse_triangular, transpose
 
 NEGLIGIBLE = 1e-8
 """Singular values below this fraction of the largest have no gradient."""
 
+CROSS_POINTS = 100
+"""Most points of an estimate, unless it is given a number."""
+
+CROSS_JITTER = 1e-4
+"""Of the model's jitter, relative to the prior variance, on the cross term's covariances.
+
+The whole of it would change the distance by 1e-6, and by 5e-5 where Sigma is small."""
+
 
 class LowRankUpdate(NamedTuple):
-    """Covariances r_BS = k_BS + A_B^T E A_S of P outputs, which need not be formed to be multiplied.
+    """Covariances r_BS = k_BS + A_B E A_S^T of P outputs, which need not be formed to be multiplied.
 
     :param prior: k_BS [B, S].
-    :param left: A_B [M, B].
-    :param right: A_S [M, S].
+    :param left: A_B [B, M].
+    :param right: A_S [S, M].
     :param excess: symmetric E [P, M, M].
     """
 
@@ -38,12 +51,202 @@ class LowRankUpdate(NamedTuple):
 
     def to_dense(self) -> tf.Tensor:
         """r_BS [P, B, S]."""
-        return self.prior + tf.matmul(self.left, self.excess @ self.right, transpose_a=True)
+        return self.prior + self.left @ self._excess_at_right()
 
     def multiplied_by(self, matrix: tf.Tensor) -> tf.Tensor:
         """`matrix` [R, B] times r_BS: [P, R, S]."""
-        inner = tf.matmul(matrix, self.left, transpose_b=True)
-        return matrix @ self.prior + inner @ (self.excess @ self.right)
+        return matrix @ self.prior + (matrix @ self.left) @ self._excess_at_right()
+
+    def _excess_at_right(self) -> tf.Tensor:
+        return tf.matmul(self.excess, self.right, transpose_b=True)
+
+
+class Measures(NamedTuple):
+    """The prior N(m_P, k) and the posterior N(m_Q, r) of P outputs at a batch, with r = k + A E A^T.
+
+    :param points: [B, D].
+    :param kernel: k, a GPflow kernel.
+    :param prior_mean: m_P [B, P], or one column for all outputs.
+    :param prior_variance: k [B, 1], the same for all outputs.
+    :param mean: m_Q [B, P].
+    :param variance: r [B, P].
+    :param basis: A [B, M].
+    :param excess: symmetric E [P, M, M].
+    :param jitter: of the model [].
+    """
+
+    points: tf.Tensor
+    kernel: Callable[..., tf.Tensor]
+    prior_mean: tf.Tensor
+    prior_variance: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
+    basis: tf.Tensor
+    excess: tf.Tensor
+    jitter: tf.Tensor
+
+    def covariances(self) -> tuple[tf.Tensor, LowRankUpdate]:
+        """k_BB [B, B] and r_BB."""
+        prior = self.kernel(self.points)
+        return prior, LowRankUpdate(prior, self.basis, self.basis, self.excess)
+
+    def covariances_with(self, chosen: tf.Tensor) -> tuple[tf.Tensor, LowRankUpdate]:
+        """k_BS [B, S] and r_BS for rows S of the batch [S]."""
+        prior = self.kernel(self.points, tf.gather(self.points, chosen))
+        return prior, LowRankUpdate(prior, self.basis, tf.gather(self.basis, chosen), self.excess)
+
+    def cross_jitter(self, num_points: tf.Tensor | int) -> tf.Tensor:
+        """What is added to covariances of `num_points` points before they are factorised [].
+
+        At GPflow's default jitter no less than their rounding.
+        """
+        dtype = self.prior_variance.dtype
+        rounding = tf.cast(num_points, dtype) * np.finfo(dtype.as_numpy_dtype).eps
+        # In proportion to the model's jitter, which `fit` raises where a factorisation fails.
+        relative = self.jitter * tf.maximum(tf.cast(CROSS_JITTER, dtype), 1e6 * rounding)
+        return relative * tf.stop_gradient(tf.reduce_mean(self.prior_variance))
+
+
+class CrossTerm(abc.ABC):
+    """How c is estimated."""
+
+    @abc.abstractmethod
+    def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
+        """c [P] of the measures at a batch.
+
+        :param seed: stateless seed [2] of what is chosen at random.
+        """
+
+    def __repr__(self) -> str:
+        """By which a training run knows its objective."""
+        return f"{type(self).__name__}()"
+
+
+@dataclass(frozen=True)
+class OfSomePoints(CrossTerm, abc.ABC):
+    """An estimate from covariances between the batch and some of its points.
+
+    :param num_points: S, default the batch's and at most 100.
+    """
+
+    num_points: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_points is not None:
+            check_positive_integer("num_points", self.num_points)
+
+    def choose(self, points: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """S rows of the batch [B, D], without repetition [S]."""
+        return choose_points(points, self.num_points, seed)
+
+
+@dataclass(frozen=True)
+class Nystrom(OfSomePoints):
+    """Of the Nystrom approximations of both covariances: never above the batch's c, so that W2 is a bound."""
+
+    def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
+        """c [P], `nystrom_cross_term`."""
+        chosen = self.choose(measures.points, seed)
+        k_bs, r_bs = measures.covariances_with(chosen)
+        k_ss = tf.gather(k_bs, chosen)
+        r_ss = r_bs._replace(prior=k_ss, left=r_bs.right).to_dense()
+        jitter = measures.cross_jitter(tf.shape(k_ss)[0])
+        return nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, jitter)
+
+
+@dataclass(frozen=True)
+class Eigenvalues(OfSomePoints):
+    """[NeurIPS22]'s estimate, noisier than `Nystrom`."""
+
+    def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
+        """c [P], `eigenvalue_cross_term`."""
+        return eigenvalue_cross_term(*measures.covariances_with(self.choose(measures.points, seed)))
+
+
+@dataclass(frozen=True)
+class Exact(CrossTerm):
+    """Of the whole batch, at the cost of its cube."""
+
+    def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
+        """c [P], `exact_cross_term`."""
+        k_bb, r_bb = measures.covariances()
+        jitter = measures.cross_jitter(tf.shape(k_bb)[0])
+        # With the jitter in both traces as in the cross term, whose 2 c is to be taken from them.
+        return exact_cross_term(k_bb, r_bb.to_dense(), jitter) - jitter
+
+
+CROSS_TERMS: dict[str, type[CrossTerm]] = {
+    "nystrom": Nystrom,
+    "eigenvalues": Eigenvalues,
+    "exact": Exact,
+}
+
+
+def as_cross_term(cross_term: str | CrossTerm, num_points: int | None = None) -> CrossTerm:
+    """The estimate of a name, on `num_points` points, or as given.
+
+    :raises ValueError: for another name or type, or a number of points for an estimate that has its own.
+    """
+    if num_points is not None:
+        check_positive_integer("num_cross_points", num_points)
+    kind = CROSS_TERMS.get(cross_term) if isinstance(cross_term, str) else None
+    if kind is not None and num_points is None:
+        return kind()
+    if kind is not None and issubclass(kind, OfSomePoints):
+        return kind(num_points)
+    if kind is None and not isinstance(cross_term, CrossTerm):
+        raise ValueError(
+            f"cross_term: got {cross_term!r}, choose one of {', '.join(CROSS_TERMS)}, or an object such as "
+            "gpflow_dkp.wasserstein.Nystrom(50)"
+        )
+    if num_points is not None:
+        raise ValueError(
+            f"num_cross_points: got {num_points} with the cross term {cross_term!r}, which takes none; "
+            "leave it out"
+        )
+    assert isinstance(cross_term, CrossTerm)
+    return cross_term
+
+
+def choose_points(points: tf.Tensor, wanted: int | None, seed: tf.Tensor) -> tf.Tensor:
+    """S rows of points [B, D], without repetition [S].
+
+    :param wanted: S, default B and at most 100.
+    :raises ValueError: more than B; `tf.errors.InvalidArgumentError` where B is not known beforehand.
+    """
+    batch, size = points.shape[0], tf.shape(points)[0]
+    needs = f"num_points: got {wanted} for the cross term of a batch of"
+    if wanted is not None and batch is not None and wanted > batch:
+        raise ValueError(f"{needs} {batch} rows, needs at most the batch's")
+    count = tf.minimum(CROSS_POINTS, size) if wanted is None else wanted
+    enough = tf.debugging.Assert(count <= size, [f"{needs} fewer rows, needs at most the batch's"])
+    with tf.control_dependencies([enough]):
+        return tf.math.top_k(tf.random.stateless_uniform([size], seed), count).indices
+
+
+def squared_distance(measures: Measures, cross_term: CrossTerm, seed: tf.Tensor) -> tf.Tensor:
+    """W2^2 on the batch, summed over outputs []."""
+    shift = tf.square(measures.prior_mean - measures.mean)
+    terms = shift + measures.prior_variance + measures.variance
+    return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross_term.estimate(measures, seed))
+
+
+def root_distance(squared: tf.Tensor) -> tf.Tensor:
+    """W2 of W2^2 []; 0, with a gradient of 0, where rounding leaves no positive number."""
+    positive_part = squared > MIN_VARIANCE[squared.dtype]
+    root = tf.sqrt(tf.where(positive_part, squared, tf.ones_like(squared)))
+    root = tf.where(positive_part, root, tf.zeros_like(root))
+    return tf.where(tf.math.is_nan(squared), squared, root)
+
+
+DISTANCES: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
+    "squared": lambda squared, batch_size: squared,
+    "root": lambda squared, batch_size: root_distance(squared),
+    "published": lambda squared, batch_size: (
+        root_distance(squared) * tf.cast(batch_size, squared.dtype)
+    ),
+}
+"""Penalties [] of W2^2 [] and the batch's number of rows."""
 
 
 class _Singular(NamedTuple):
@@ -63,12 +266,23 @@ class _Singular(NamedTuple):
 
 
 def _singular(matrix: tf.Tensor) -> _Singular:
-    _, right = tf.linalg.eigh(tf.matmul(matrix, matrix, transpose_a=True))
+    square, finite = _finite_or_identity(tf.matmul(matrix, matrix, transpose_a=True))
+    _, right = tf.linalg.eigh(square)
     left = matrix @ right
     values = tf.linalg.norm(left, axis=-2)
+    values = tf.where(finite[..., 0], values, tf.cast(np.nan, values.dtype))
     floor = NEGLIGIBLE * tf.reduce_max(values, -1, keepdims=True)
     scale = tf.where(values > floor, tf.math.reciprocal_no_nan(values), tf.zeros_like(values))
     return _Singular(values, left * scale[..., None, :], right)
+
+
+def _finite_or_identity(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Matrices [..., S, S] that TensorFlow can decompose, and which [..., 1, 1] are those given.
+
+    Of a NaN, as a failed Cholesky gives, it would raise, and no more jitter be tried.
+    """
+    finite = tf.reduce_all(tf.math.is_finite(matrix), [-2, -1], keepdims=True)
+    return tf.where(finite, matrix, tf.eye(tf.shape(matrix)[-1], dtype=matrix.dtype)), finite
 
 
 @tf.custom_gradient
@@ -179,7 +393,9 @@ def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tenso
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
     product = _multiply(transpose(k_bs), r_bs) / (num_points * num_chosen)
+    product, finite = _finite_or_identity(product)
     values = tf.linalg.eigvals(product)
+    values = tf.where(finite[..., 0], values, tf.cast(np.nan, values.dtype))
     order = tf.argsort(tf.math.real(values), axis=-1, direction="DESCENDING")
     return tf.gather(values, order, batch_dims=values.shape.rank - 1)
 
@@ -194,8 +410,9 @@ def _sum_of_root_eigenvalues(
     that vanish to rounding, S times the machine's epsilon of the largest, whose root has an infinite slope,
     and eigenvectors without an inverse count as constants.
     """
+    matrix, finite = _finite_or_identity(matrix)
     values, right = tf.linalg.eig(matrix)
-    real = tf.math.real(values)
+    real = tf.where(finite[..., 0], tf.math.real(values), tf.cast(np.nan, matrix.dtype))
     rounding = tf.cast(tf.shape(real)[-1], real.dtype) * np.finfo(real.dtype.as_numpy_dtype).eps
     floor = rounding * tf.reduce_max(real, -1, keepdims=True)
     matters = real > floor
@@ -208,7 +425,7 @@ def _sum_of_root_eigenvalues(
         ridge = tf.cast(1e-14 * tf.eye(tf.shape(right)[-1], dtype=real.dtype), right.dtype)
         scaled = tf.cast(slope, right.dtype)[..., None] * tf.linalg.adjoint(right)
         d_matrix = tf.linalg.solve(tf.linalg.adjoint(right) + ridge, scaled)
-        d_matrix = tf.math.real(d_matrix)
+        d_matrix = tf.where(finite, tf.math.real(d_matrix), tf.zeros_like(matrix))
         return tf.where(tf.math.is_finite(d_matrix), d_matrix, tf.zeros_like(d_matrix))
 
     return total, grad

@@ -214,8 +214,7 @@ def draw_spectrum(figure: Any, steps: int, seed: int) -> None:
     figure.set_size_inches(11.0, 4.4)
     axes = figure.subplots(1, 2, sharey=True)
     for axis, num_points in zip(axes, (len(X) // 4, len(X)), strict=True):
-        model.num_cross_points = num_points
-        values = model.spectrum(X, seed=seed).numpy()[0]
+        values = model.spectrum(X, num_points, seed=seed).numpy()[0]
         chosen = "$X_S = X_B$" if num_points == len(X) else r"$X_S \subset X_B$"
         rounding = num_points * np.finfo(float).eps
         axis.axhspan(1e-18, rounding, color="0.9", label="rounding errors")

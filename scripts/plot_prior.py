@@ -38,13 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     figure = matplotlib.figure.Figure(figsize=(2.1 * columns, 4.8), layout="constrained")
     axes = figure.subplots(2, columns)
     for row, (title, layer) in zip(axes, layers.items(), strict=True):
-        covariance = gram.from_inputs(kernels[0], X, X[:1])
+        covariance = gram.from_inputs(kernels[0], X, X[:0])
         shown = [("$K_0$", covariance.ii)]
         for number, kernel in enumerate(kernels[1:], 1):
-            covariance = covariance.with_jitter(1e-6)
-            sample = layer.prior_sample(covariance, seed=arguments.seed + number)
-            covariance = gram.covariance(kernel, sample)
-            shown += [(f"$G_{number}$", sample.ii), (f"$K_{number}$", covariance.ii)]
+            K = covariance.with_jitter(1e-6).ii
+            G = layer.prior_sample(K, seed=arguments.seed + number).inducing
+            covariance = gram.covariance(kernel, G)
+            shown += [(f"$G_{number}$", G.ii), (f"$K_{number}$", covariance.ii)]
         for axis, (name, matrix) in zip(row, shown, strict=True):
             values = np.reshape(matrix, (arguments.points, arguments.points))
             limit = 2.0 if name.startswith("$G") else 1.0

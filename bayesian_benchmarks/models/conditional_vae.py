@@ -10,11 +10,12 @@ import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 
 from gpflow_dkp.layers import Encoder
-from gpflow_dkp.layers.latent_variable import expected_log_ratio
-from gpflow_dkp.means import MultilayerPerceptron
+from gpflow_dkp.layers.features.latent_variable import expected_log_ratio
 from gpflow_dkp.models import MonteCarloModel
 from gpflow_dkp.models.base import EVERY_LAYER_FINITE
-from gpflow_dkp.random import Seed, as_seed, fold_in, normal
+from gpflow_dkp.models.sampled_likelihood import of_likelihood
+from gpflow_dkp.networks import MultilayerPerceptron
+from gpflow_dkp.random import Seed, as_seed, normal
 
 NEGLIGIBLE = 1e-12
 """Variance of the outputs given the latent variables."""
@@ -78,21 +79,34 @@ class ConditionalVAE(MonteCarloModel):
         rows: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The bound of the rows given, the KL of their latent variables included; nothing is global."""
-        X, Y = self._check_data(data)
+        X, Y = self.check_data(data)
         S = self._number_of_samples(num_samples)
         seed = as_seed(seed)
         mean, variance = self.encoder(tf.concat([X, Y], -1))
         noise = normal([S, tf.shape(X)[0], self.latent_dim], seed, X.dtype)
         moments = self._decode(X, mean + tf.sqrt(variance) * noise)
-        expected = self._of_likelihood("variational_expectations", X, moments, seed, Y)
+        expected = of_likelihood(self.likelihood, "variational_expectations", X, moments, seed, Y)
         local = tf.reduce_mean(expected, 0) + expected_log_ratio(mean, variance)
         return tf.reduce_sum(local), tf.zeros([], X.dtype)
 
-    def _output_moments(
-        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
+    def sample_layers(self, num_samples: int, seed: Seed) -> Any:
+        """Nothing is global."""
+        return ()
+
+    def condition_layers(
+        self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
     ) -> MeanAndVariance:
+        """g at X and its negligible variance [S, N, P], or covariance [S, P, N, N].
+
+        With `full_cov` every data point has a latent variable of its own.
+        """
+        shape = [num_samples, tf.shape(X)[0] if full_cov else 1, self.latent_dim]
+        latent = normal(shape, as_seed(seed), X.dtype)
         shape = [num_samples, tf.shape(X)[0], self.latent_dim]
-        return self._decode(X, normal(shape, fold_in(seed, first), X.dtype))
+        mean, variance = self._decode(X, tf.broadcast_to(latent, shape))
+        if full_cov:
+            return mean, tf.linalg.diag(tf.linalg.matrix_transpose(variance))
+        return mean, variance
 
     def _decode(self, X: tf.Tensor, latent: tf.Tensor) -> MeanAndVariance:
         """g and its negligible variance at X [N, D] and z [S, N, d]: [S, N, P] each."""
@@ -104,8 +118,9 @@ class ConditionalVAE(MonteCarloModel):
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:
         """Draws of g [S, N, P], with a latent variable for each input."""
-        X = self._check_inputs(Xnew)
-        return self._output_moments(X, num_samples, as_seed(seed))[0]
+        return self.condition_layers((), self.check_inputs(Xnew), num_samples, seed, full_cov=True)[
+            0
+        ]
 
     def training_settings(self) -> dict[str, Any]:
         """Number of samples."""

@@ -104,7 +104,7 @@ def train_with_fit(
         batch_size=settings.batch_size if len(data[0]) > settings.batch_size else None,
         learning_rate=schedule(rate) if isinstance(rate, Decay) else list(rate),
         natural_gradient=None if natural_gradient is None else schedule(natural_gradient),
-        kl_annealing_steps=settings.kl_annealing_steps,
+        kl_annealing_steps=min(settings.kl_annealing_steps, settings.num_steps - 1),
         seed=seed,
         checkpoint_dir=checkpoint_dir,
         checkpoint_seconds=checkpoint_seconds,

@@ -104,6 +104,9 @@ class SelectedGWI:
 
         X, Y = data
         settings: dict[str, Any] = {"noise_variance": candidate.noise_variance}
+        if self.gwi.cross_term != "exact":  # which takes all points of a batch
+            most = min(self.settings.batch_size, len(X))
+            settings["num_cross_points"] = min(self.gwi.num_cross_points, most)
         if self.num_classes is not None:
             settings["likelihood"] = self._likelihood(self.num_classes)
         mean: Any = self.mean
@@ -122,7 +125,6 @@ class SelectedGWI:
             num_data=len(X),
             distance=self.gwi.distance,
             cross_term=self.gwi.cross_term,
-            num_cross_points=min(self.gwi.num_cross_points, self.settings.batch_size, len(X)),
             seed=self.seed,
             **settings,
         )
@@ -167,6 +169,8 @@ class SelectedGWI:
         report_step: Callable[[int], None],
     ) -> TrainingRecord:
         """Choose, and train what was chosen on. Every training has a checkpoint folder of its own."""
+        from gpflow_dkp.wasserstein import as_cross_term
+
         record, count, self.candidates = Record(), 0, {}
         num_trainings = self._num_trainings()
 
@@ -192,7 +196,8 @@ class SelectedGWI:
             self._cross_validate(data, fit)
         else:
             self._hold_out(data, fit)
-        self.model.num_cross_points = None  # as many as a batch of the evaluation allows
+        # On as many points as a batch of the evaluation allows.
+        self.model.cross_term = as_cross_term(self.gwi.cross_term)
         return record
 
     @property

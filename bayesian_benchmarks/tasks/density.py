@@ -80,7 +80,7 @@ def predict_in_batches(model: Any, X: Array, num_samples: int, seed: int) -> tup
     """`predict_mixture` of X [N, D], some points at a time: means and variances [S, N, P]."""
     size = max(1, PREDICTED_ROWS // num_samples)
     batches = [
-        model.predict_mixture(X[start : start + size], num_samples=num_samples, seed=seed + start)
+        model.predict_mixture(X[start : start + size], num_samples=num_samples, seed=seed)
         for start in range(0, len(X), size)
     ]
     means, variances = (

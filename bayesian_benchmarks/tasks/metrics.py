@@ -6,24 +6,27 @@ Everywhere `means`, `variances` [S, N, P] are the mixture's equally weighted com
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp, ndtr
+from scipy.special import logsumexp
 from scipy.stats import shapiro
 
 Array = npt.NDArray[np.float64]
 
 
-def component_log_density(means: Array, variances: Array, Y: Array) -> Array:
-    """Log density of each point under each component, summed over outputs: [S, N]."""
-    z2 = (Y - means) ** 2 / variances
-    return -0.5 * (z2 + np.log(2 * np.pi * variances)).sum(axis=-1)
-
-
 def mixture_log_density(means: Array, variances: Array, Y: Array) -> Array:
     """Exact log density of each point under the mixture: [N], by log-mean-exp over components."""
-    log_density = component_log_density(means, variances, Y)
-    return logsumexp(log_density, axis=0) - np.log(len(means))
+    return _mixture(means, variances).log_prob(Y).numpy()
+
+
+def _mixture(means: Array, variances: Array) -> Any:
+    from gpflow_dkp.mixture import (
+        Mixture,  # and TensorFlow, which takes seconds that tables do without
+    )
+
+    return Mixture(means, variances)
 
 
 def log_likelihood_mc_error(means: Array, variances: Array, Y: Array) -> float:
@@ -35,14 +38,14 @@ def log_likelihood_mc_error(means: Array, variances: Array, Y: Array) -> float:
     num_samples = len(means)
     if num_samples < 2:
         return 0.0
-    log_density = component_log_density(means, variances, Y)
+    log_density = _mixture(means, variances).component_log_prob(Y).numpy()
     relative = np.exp(log_density - logsumexp(log_density, axis=0) + np.log(num_samples))
     return float(relative.mean(axis=1).std(ddof=1) / np.sqrt(num_samples))
 
 
 def mixture_cdf(means: Array, variances: Array, Y: Array) -> Array:
     """Cumulative distribution of the mixture at the targets, output by output: [N, P]."""
-    return ndtr((Y - means) / np.sqrt(variances)).mean(axis=0)
+    return _mixture(means, variances).cdf(Y).numpy()
 
 
 def interval_coverage(means: Array, variances: Array, Y: Array, level: float) -> float:
@@ -55,24 +58,8 @@ def interval_coverage(means: Array, variances: Array, Y: Array, level: float) ->
 
 
 def crps(means: Array, variances: Array, Y: Array) -> Array:
-    """Continuous ranked probability score of the mixture, exact, in the targets' units: [N, P].
-
-    Grimit et al. (2006): with A(m, v) = E|m + sqrt(v) eps|,
-    mean_s A(y - m_s, v_s) - 1/2 mean_{s,t} A(m_s - m_t, v_s + v_t).
-    """
-    scores = np.empty_like(Y)
-    for n in range(len(Y)):
-        m, v = means[:, n], variances[:, n]
-        spread = _mean_absolute(m[:, None] - m[None], v[:, None] + v[None]).mean(axis=(0, 1))
-        scores[n] = _mean_absolute(Y[n] - m, v).mean(axis=0) - 0.5 * spread
-    return scores
-
-
-def _mean_absolute(mean: Array, variance: Array) -> Array:
-    """E|x| for x ~ N(mean, variance)."""
-    std = np.sqrt(variance)
-    z = mean / std
-    return std * (np.sqrt(2 / np.pi) * np.exp(-0.5 * z**2) + z * (2 * ndtr(z) - 1))
+    """Continuous ranked probability score of the mixture, exact, in the targets' units: [N, P]."""
+    return _mixture(means, variances).crps(Y).numpy()
 
 
 def rmse(means: Array, Y: Array) -> float:

@@ -10,12 +10,13 @@ import tensorflow_probability as tfp
 from gpflow_dkp.bijectors.parameters import (
     as_parameter,
     check_event_shape,
-    check_finite,
+    check_finite_values,
     check_lower_triangular,
     floating_dtype,
     gram_rank,
     matrix_dimension,
 )
+from gpflow_dkp.linalg import half_logdet_from_chol
 
 
 class Congruence(tfp.bijectors.Bijector):
@@ -51,7 +52,7 @@ class Congruence(tfp.bijectors.Bijector):
         if lower_triangular:
             check_lower_triangular("A", self._A, positive_diagonal=False)
         else:
-            check_finite("A", self._A)
+            check_finite_values("A", self._A)
         super().__init__(
             forward_min_event_ndims=2,
             is_constant_jacobian=lower_triangular or self._rank == self._dimension,
@@ -83,14 +84,27 @@ class Congruence(tfp.bijectors.Bijector):
         :raises ValueError: when `factor` has another shape.
         """
         check_event_shape("factor", factor, [self._dimension, self._rank], "[..., P, p]")
-        constant = self._constant_log_det_change()
+        constant = self.constant_log_det_jacobian()
         if constant is not None:
-            return self._log_det_jacobian(constant)
+            return constant
         transformed = self._operator().matmul(factor)
         return self._log_det_jacobian(
             _log_abs_det(transformed[..., : self._rank, :])
             - _log_abs_det(factor[..., : self._rank, :])
         )
+
+    def constant_log_det_jacobian(self) -> tf.Tensor | None:
+        """The forward log-det-Jacobian [...] where no C enters it, else `None`."""
+        constant = self._constant_log_det_change()
+        return None if constant is None else self._log_det_jacobian(constant)
+
+    def log_abs_det(self) -> tf.Tensor:
+        """log |det A| [...]."""
+        return self._log_abs_det_leading(self._dimension)
+
+    def to_dense(self) -> tf.Tensor:
+        """A [..., P, P], zero above the diagonal when it is lower triangular."""
+        return self._operator().to_dense()
 
     def _operator(self) -> tf.linalg.LinearOperator:
         A = tf.convert_to_tensor(self.A)
@@ -109,14 +123,14 @@ class Congruence(tfp.bijectors.Bijector):
         return operator.solve(operator.solve(y), adjoint_arg=True)
 
     def _forward_log_det_jacobian(self, x: tf.Tensor) -> tf.Tensor:
-        constant = self._constant_log_det_change()
+        constant = self.constant_log_det_jacobian()
         if constant is not None:
-            return self._log_det_jacobian(constant)
+            return constant
         return self._log_det_jacobian(self._half_log_det(self._forward(x)) - self._half_log_det(x))
 
     def _half_log_det(self, gram: tf.Tensor) -> tf.Tensor:
         top = tf.linalg.cholesky(gram[..., : self._rank, : self._rank])
-        return tf.reduce_sum(tf.math.log(tf.linalg.diag_part(top)), axis=-1)
+        return half_logdet_from_chol(top)
 
     def _constant_log_det_change(self) -> tf.Tensor | None:
         """The change of logdet G[:p, :p] / 2 where it does not depend on C, else `None`."""
@@ -130,8 +144,7 @@ class Congruence(tfp.bijectors.Bijector):
         """log |det A[:size, :size]|."""
         leading = tf.convert_to_tensor(self.A)[..., :size, :size]
         if self._lower_triangular:
-            diagonal = tf.linalg.diag_part(leading)
-            return tf.reduce_sum(tf.math.log(tf.abs(diagonal)), axis=-1)
+            return half_logdet_from_chol(tf.abs(leading))
         return _log_abs_det(leading)
 
     def _log_det_jacobian(self, half_log_det_change: tf.Tensor) -> tf.Tensor:

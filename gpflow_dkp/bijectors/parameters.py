@@ -112,7 +112,7 @@ def check_event_shape(
         )
 
 
-def check_positive(name: str, value: Any) -> None:
+def check_positive_values(name: str, value: Any) -> None:
     """Check that known values are finite and positive.
 
     :raises ValueError: when one is not.
@@ -125,7 +125,7 @@ def check_positive(name: str, value: Any) -> None:
         )
 
 
-def check_finite(name: str, value: Any) -> None:
+def check_finite_values(name: str, value: Any) -> None:
     """Check that known values are finite.
 
     :raises ValueError: when one is not.
@@ -143,7 +143,7 @@ def check_lower_triangular(name: str, value: Any, *, positive_diagonal: bool) ->
 
     :raises ValueError: when it is not.
     """
-    check_finite(name, value)
+    check_finite_values(name, value)
     known = _known_value(value)
     if known is None:
         return

@@ -59,12 +59,16 @@ class RightMultiplyTriL(tfp.bijectors.Bijector):
         """The lower-triangular matrix [..., p, p]."""
         return self._B
 
+    def to_dense(self) -> tf.Tensor:
+        """B [..., p, p], zero above the diagonal."""
+        return self._operator().to_dense()
+
     def _operator(self) -> tf.linalg.LinearOperator:
         return tf.linalg.LinearOperatorLowerTriangular(tf.convert_to_tensor(self.B))
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
         check_event_shape("T", x, [None, self._columns], "[..., P, p]")
-        return tf.matmul(x, self._operator().to_dense())
+        return tf.matmul(x, self.to_dense())
 
     def _inverse(self, y: tf.Tensor) -> tf.Tensor:
         check_event_shape("T B", y, [None, self._columns], "[..., P, p]")

@@ -12,18 +12,18 @@ Singular Wishart and multivariate beta distributions, Annals of Statistics.
 """
 
 from gpflow_dkp.distributions.bartlett_factor import BartlettFactor
+from gpflow_dkp.distributions.bartlett_law import BartlettLaw
 from gpflow_dkp.distributions.generalised_wishart import GeneralisedWishart
 from gpflow_dkp.distributions.inverse_wishart import InverseWishart
 from gpflow_dkp.distributions.multigamma import log_multigamma, multidigamma
-from gpflow_dkp.distributions.seed import stateless_seed
 from gpflow_dkp.distributions.wishart import Wishart
 
 __all__ = [
     "BartlettFactor",
+    "BartlettLaw",
     "GeneralisedWishart",
     "InverseWishart",
     "Wishart",
     "log_multigamma",
     "multidigamma",
-    "stateless_seed",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any
 
@@ -13,13 +12,14 @@ import tensorflow_probability as tfp
 from gpflow_dkp.bijectors.parameters import (
     as_parameter,
     check_event_shape,
-    check_finite,
-    check_positive,
+    check_finite_values,
+    check_positive_values,
     floating_dtype,
     gram_rank,
     is_variable,
 )
-from gpflow_dkp.distributions.seed import stateless_seed
+from gpflow_dkp.distributions.bartlett_law import BartlettLaw
+from gpflow_dkp.random import as_seed
 
 
 def is_number(df: Any) -> bool:
@@ -167,6 +167,11 @@ class BartlettFactor(tfp.distributions.Distribution):
         scale = tf.convert_to_tensor(self._scale)
         return tf.where(self._below, scale, tf.ones([], scale.dtype))
 
+    @property
+    def law(self) -> BartlettLaw:
+        """The parameters as tensors, with the moments and the density that follow from them."""
+        return BartlettLaw(self.concentration, self.rate, self.loc, self.scale)
+
     def _event_shape(self) -> tf.TensorShape:
         return tf.TensorShape([self._dimension, self._rank])
 
@@ -174,7 +179,7 @@ class BartlettFactor(tfp.distributions.Distribution):
         return tf.constant([self._dimension, self._rank], dtype=tf.int32)
 
     def _sample_n(self, n: Any, seed: Any = None) -> tf.Tensor:
-        normal_seed, gamma_seed = tfp.random.split_seed(stateless_seed(seed), n=2)
+        normal_seed, gamma_seed = tfp.random.split_seed(as_seed(seed), n=2)
         batch_shape = tf.concat([[n], self.batch_shape_tensor()], axis=0)
         gamma = tf.random.stateless_gamma(
             tf.concat([batch_shape, [self._rank]], axis=0),
@@ -191,41 +196,20 @@ class BartlettFactor(tfp.distributions.Distribution):
 
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
         check_event_shape("value", value, self.event_shape, "T [..., P, p]")
-        concentration, rate = self.concentration, self.rate
-        diagonal = tf.linalg.diag_part(value)
-        log_gamma = (
-            math.log(2.0)
-            + concentration * tf.math.log(rate)
-            - tf.math.lgamma(concentration)
-            + (2.0 * concentration - 1.0) * tf.math.log(diagonal)
-            - rate * tf.square(diagonal)
-        )
-        scale = self.scale
-        below = tf.where(self._below, value, tf.zeros([], self.dtype))
-        log_normal = -0.5 * tf.square((below - self.loc) / scale) - tf.math.log(scale)
-        num_normals = int(np.sum(self._below))
-        return (
-            tf.reduce_sum(log_gamma, axis=-1)
-            + tf.reduce_sum(log_normal, axis=[-2, -1])
-            - 0.5 * num_normals * math.log(2.0 * math.pi)
-        )
+        return self.law.log_prob(value)
 
     def _mean(self) -> tf.Tensor:
-        return self._assemble(self._mean_diagonal(), self.loc)
+        return self._broadcast(self.law.mean(), self._event_shape_tensor())
 
     def _variance(self) -> tf.Tensor:
-        mean_square = self.concentration / self.rate
-        return self._assemble(mean_square - tf.square(self._mean_diagonal()), tf.square(self.scale))
+        return self._broadcast(self.law.variance(), self._event_shape_tensor())
 
-    def _stddev(self) -> tf.Tensor:
-        return tf.sqrt(self._variance())
+    def _entropy(self) -> tf.Tensor:
+        return self._broadcast(self.law.entropy(), tf.constant([], tf.int32))
 
-    def _mean_diagonal(self) -> tf.Tensor:
-        """E T_jj = Gamma(concentration + 1/2) / (Gamma(concentration) sqrt(rate)), [..., p]."""
-        concentration = self.concentration
-        half = tf.constant(0.5, self.dtype)
-        log_ratio = -tfp.math.log_gamma_difference(half, concentration)
-        return tf.exp(log_ratio) / tf.sqrt(self.rate)
+    def _broadcast(self, value: tf.Tensor, event_shape: tf.Tensor) -> tf.Tensor:
+        shape = tf.concat([self.batch_shape_tensor(), event_shape], axis=0)
+        return tf.broadcast_to(value, shape)
 
     def _assemble(self, diagonal: tf.Tensor, entries: tf.Tensor) -> tf.Tensor:
         """A lower-trapezoidal matrix with this diagonal, and `entries` below it."""
@@ -243,13 +227,13 @@ class BartlettFactor(tfp.distributions.Distribution):
         matrix = [self._dimension, self._rank]
         for name, value in (("concentration", self._concentration), ("rate", self._rate)):
             check_event_shape(name, value, [self._rank], "[..., p] with p = min(P, df)")
-            check_positive(name, value)
+            check_positive_values(name, value)
         for name, value in (("loc", self._loc), ("scale", self._scale)):
             check_event_shape(name, value, matrix, "[..., P, p] with p = min(P, df)")
         if self._loc is not None and not is_variable(self._loc):
-            check_finite("loc", self.loc)
+            check_finite_values("loc", self.loc)
         if self._scale is not None and not is_variable(self._scale):
-            check_positive("scale", self.scale)
+            check_positive_values("scale", self.scale)
 
     def _parameter_control_dependencies(self, is_init: bool) -> list[tf.Operation]:
         if not self.validate_args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,10 @@ from gpflow_dkp.bijectors.parameters import (
     is_variable,
     matrix_dimension,
 )
-from gpflow_dkp.distributions.bartlett_factor import BartlettFactor, df_event_ndims
+from gpflow_dkp.distributions.bartlett_factor import BartlettFactor, df_event_ndims, is_number
+from gpflow_dkp.distributions.wishart import Wishart, check_same_support
+from gpflow_dkp.distributions.wishart_divergence import expected_log_ratio, second_moment
+from gpflow_dkp.linalg import half_logdet_from_chol
 
 
 class GeneralisedWishart(tfp.distributions.TransformedDistribution):
@@ -41,7 +45,9 @@ class GeneralisedWishart(tfp.distributions.TransformedDistribution):
     distribution, and diag(B) may be negative.
 
     `log_prob` of an arbitrary G recovers T by the inverse of the three maps, and trusts G to have
-    rank p; `experimental_sample_and_log_prob` uses the T it has drawn.
+    rank p; `experimental_sample_and_log_prob` uses the T it has drawn. `mean` and `variance` are in
+    closed form; so are `entropy`, except for a dense A and df < P, where E log |det F[:p, :]| is
+    not, and `tfp.distributions.kl_divergence` from a `Wishart` of the same rank.
 
     :param df: degrees of freedom. A Python integer >= 1; or a real > P - 1, or a tensor [...] of
         such.
@@ -216,17 +222,57 @@ class GeneralisedWishart(tfp.distributions.TransformedDistribution):
         return super()._log_prob(tf.identity(value))
 
     def _mean(self) -> tf.Tensor:
-        # E[G] = A (E[T] B B^T E[T]^T + diag_k(sum_j Var[T_kj] (B B^T)_jj)) A^T
-        mean, variance = self.distribution.mean(), self.distribution.variance()
-        if self._right_multiply is not None:
-            B = tf.convert_to_tensor(self._right_multiply.B)
-            mean = tf.matmul(mean, B)
-            variance = variance * tf.reduce_sum(tf.square(B), axis=-1)[..., tf.newaxis, :]
-        inner = tf.matmul(mean, mean, transpose_b=True)
-        gram = tf.linalg.set_diag(
-            inner, tf.linalg.diag_part(inner) + tf.reduce_sum(variance, axis=-1)
-        )
-        return self._congruence.forward(gram)
+        # E[G] = A E[T B B^T T^T] A^T
+        return self._congruence.forward(second_moment(self.distribution.law, self._dense_B()))
+
+    def _variance(self) -> tf.Tensor:
+        # G_ij = sum_{s, t} Q_st x_s x_t is a quadratic form in the independent entries x_s of T,
+        # s = (k, c), with Q_{kc, ld} = (A_ik A_jl + A_jk A_il) M_cd / 2, M = B B^T, so that
+        #   Var G_ij = 4 sum_s g_s^2 V_s + 4 sum_s g_s Q_ss K3_s + 2 sum_{s, t} Q_st^2 V_s V_t
+        #              + sum_s Q_ss^2 K4_s,   g = Q E[x],
+        # V, K3 and K4 the entries' cumulants; K3 and K4 are those of the T_kk, and zero for normals.
+        law, A, B = self.distribution.law, self._congruence.to_dense(), self._dense_B()
+        mean, V = law.mean(), law.variance()
+        third, fourth = law.diagonal_cumulants()
+        M = tf.eye(self.rank, dtype=self.dtype) if B is None else tf.matmul(B, B, transpose_b=True)
+        M_diag = tf.linalg.diag_part(M)
+        R = tf.matmul(A, tf.matmul(mean, M))  # g_kc = (A_ik R_jc + A_jk R_ic) / 2
+        A2, left = tf.square(A), A[..., : self.rank]
+        W = tf.matmul(tf.matmul(V, tf.square(M)), V, transpose_b=True)
+        # What is not symmetric in i and j is the half of its symmetric sum.
+        half = tf.matmul(tf.matmul(A2, V), tf.square(R), transpose_b=True)
+        by_third = tf.square(left) * (2.0 * third * M_diag)[..., tf.newaxis, :]
+        half += tf.matmul(by_third, left * R, transpose_b=True)
+        half += 0.5 * tf.matmul(tf.matmul(A2, W), A2, transpose_b=True)
+        by_fourth = tf.square(left) * (0.5 * fourth * tf.square(M_diag))[..., tf.newaxis, :]
+        half += tf.matmul(by_fourth, tf.square(left), transpose_b=True)
+        pairs = tf.einsum("...ik,...jk->...ijk", A, A)
+        both = tf.einsum("...ijk,...kc,...ic,...jc->...ij", pairs, V, R, R)
+        both += 0.5 * tf.einsum("...ijk,...kl,...ijl->...ij", pairs, W, pairs)
+        half += both
+        return half + tf.linalg.matrix_transpose(half)
+
+    def _entropy(self) -> tf.Tensor:
+        of_congruence = self._congruence.constant_log_det_jacobian()
+        if of_congruence is None:
+            raise NotImplementedError(
+                f"the entropy has no closed form for a dense A and rank {self.rank} < dimension "
+                f"{self.dimension}: average -log_prob over experimental_sample_and_log_prob, or pass "
+                "a triangular scale_tril instead of A."
+            )
+        # That of T, and the expected log-det-Jacobians of B, of the outer product and of A.
+        law = self.distribution.law
+        log_diagonal, B = law.mean_log_diagonal(), self._dense_B()
+        if B is not None:
+            log_diagonal += 2.0 * tf.math.log(tf.linalg.diag_part(B))
+        exponents = tf.cast(self.dimension - tf.range(self.rank), self.dtype)
+        of_factor = self.rank * math.log(2.0) + tf.reduce_sum(exponents * log_diagonal, axis=-1)
+        entropy = law.entropy() + of_factor + of_congruence
+        return tf.broadcast_to(entropy, self.batch_shape_tensor())
+
+    def _dense_B(self) -> tf.Tensor | None:
+        """B diag(sign B_jj) [..., p, p], or `None` for the identity."""
+        return None if self._right_multiply is None else self._right_multiply.to_dense()
 
     def _sample_control_dependencies(self, value: tf.Tensor) -> list[tf.Operation]:
         if not self.validate_args:
@@ -236,6 +282,26 @@ class GeneralisedWishart(tfp.distributions.TransformedDistribution):
                 value, tf.linalg.matrix_transpose(value), message="G must be symmetric"
             )
         ]
+
+
+@tfp.distributions.RegisterKL(GeneralisedWishart, Wishart)
+def _kl_generalised_wishart(
+    q: GeneralisedWishart, p: Wishart, name: str | None = None
+) -> tf.Tensor:
+    """KL(q || p) [...], minus the expected log ratio of MATH.md 3."""
+    check_same_support(q, p)
+    with tf.name_scope(name or "kl_generalised_wishart"):
+        law, B = q.distribution.law, q._dense_B()
+        scale_tril = tf.convert_to_tensor(p.scale_tril)
+        whitened = tf.linalg.triangular_solve(scale_tril, q._congruence.to_dense())
+        moved = tf.matmul(whitened, second_moment(law, B))
+        return -expected_log_ratio(
+            p.df if is_number(p.df) else p._df_tensor(),
+            law,
+            q._congruence.log_abs_det() - half_logdet_from_chol(scale_tril),
+            tf.reduce_sum(moved * whitened, axis=[-2, -1]),
+            B=B,
+        )
 
 
 def _with_positive_diagonal(B: Any) -> Any:

@@ -9,12 +9,11 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from gpflow_dkp.bijectors import OuterProduct
+from gpflow_dkp.distributions.bartlett_factor import is_number
 from gpflow_dkp.distributions.multigamma import log_multigamma
-from gpflow_dkp.distributions.wishart_family import (
-    WishartFamily,
-    sum_log_diagonal,
-    wishart_parameter_properties,
-)
+from gpflow_dkp.distributions.wishart_divergence import expected_log_ratio
+from gpflow_dkp.distributions.wishart_family import WishartFamily, wishart_parameter_properties
+from gpflow_dkp.linalg import half_logdet_from_chol
 
 
 class Wishart(WishartFamily):
@@ -30,7 +29,9 @@ class Wishart(WishartFamily):
     with respect to Lebesgue measure on the lower part of the first p columns of G (Srivastava 2003,
     [NeurIPS21]). For df > P - 1 it is the usual Wishart density.
 
-    `log_prob` trusts its argument to have rank p, and reads its first p columns only.
+    `log_prob` trusts its argument to have rank p, and reads its first p columns only. `entropy` is
+    with respect to the same measure. `tfp.distributions.kl_divergence` between two of these is in
+    closed form: of one rank, so that two singular ones have the same df.
 
     :param df: degrees of freedom. A Python integer >= 1; or a real > P - 1, or a tensor [...] of
         such.
@@ -68,6 +69,20 @@ class Wishart(WishartFamily):
         scale = tf.matmul(scale_tril, scale_tril, transpose_b=True)
         return self._df_tensor()[..., tf.newaxis, tf.newaxis] * scale
 
+    def _variance(self) -> tf.Tensor:
+        # Var G_ij = df (S_ij^2 + S_ii S_jj), whatever the rank.
+        scale_tril = tf.convert_to_tensor(self.scale_tril)
+        scale = tf.matmul(scale_tril, scale_tril, transpose_b=True)
+        diagonal = tf.linalg.diag_part(scale)
+        products = diagonal[..., :, tf.newaxis] * diagonal[..., tf.newaxis, :]
+        return self._df_tensor()[..., tf.newaxis, tf.newaxis] * (tf.square(scale) + products)
+
+    def _entropy(self) -> tf.Tensor:
+        # log p is linear in the log T_jj and in ||T||^2, whose expectation is df P.
+        log_diagonal = self._bartlett.law.mean_log_diagonal()
+        square = self._df_tensor() * self.dimension
+        return -self._density(tf.convert_to_tensor(self.scale_tril), log_diagonal, square)
+
     def _log_prob(self, value: tf.Tensor) -> tf.Tensor:
         self._check_value(value)
         scale_tril = tf.convert_to_tensor(self.scale_tril)
@@ -78,14 +93,52 @@ class Wishart(WishartFamily):
         return tf.matmul(scale_tril, bartlett)
 
     def _factor_log_prob(self, scale_tril: tf.Tensor, bartlett: tf.Tensor) -> tf.Tensor:
-        # L^{-1} F is the Bartlett factor T, and logdet G[:p, :p] = 2 sum_{j <= p} log (L_jj T_jj).
+        log_diagonal = tf.math.log(tf.linalg.diag_part(bartlett))
+        square = tf.reduce_sum(tf.square(bartlett), axis=[-2, -1])
+        return self._density(scale_tril, log_diagonal, square)
+
+    def _density(
+        self, scale_tril: tf.Tensor, log_diagonal: tf.Tensor, square: tf.Tensor
+    ) -> tf.Tensor:
+        """log p(G) of log T_jj [..., p] and ||T||^2 [...], T = L^{-1} F the Bartlett factor."""
+        # logdet G[:p, :p] = 2 sum_{j <= p} log (L_jj T_jj).
         P, p, df = self.dimension, self.rank, self._df_tensor()
-        leading = scale_tril[..., :p, :p]
-        half_log_det_gram = sum_log_diagonal(leading) + sum_log_diagonal(bartlett)
+        leading = half_logdet_from_chol(scale_tril[..., :p, :p])
+        half_log_det_gram = leading + tf.reduce_sum(log_diagonal, axis=-1)
         return (
             0.5 * df * ((p - P) * math.log(math.pi) - P * math.log(2.0))
-            - df * sum_log_diagonal(scale_tril)
+            - df * half_logdet_from_chol(scale_tril)
             - log_multigamma(0.5 * df, p)
             + (df - P - 1.0) * half_log_det_gram
-            - 0.5 * tf.reduce_sum(tf.square(bartlett), axis=[-2, -1])
+            - 0.5 * square
+        )
+
+
+@tfp.distributions.RegisterKL(Wishart, Wishart)
+def _kl_wishart(q: Wishart, p: Wishart, name: str | None = None) -> tf.Tensor:
+    """KL(q || p) [...]; two singular Wisharts need the same degrees of freedom."""
+    check_same_support(q, p)
+    with tf.name_scope(name or "kl_wishart"):
+        q_tril, p_tril = tf.convert_to_tensor(q.scale_tril), tf.convert_to_tensor(p.scale_tril)
+        square = tf.square(tf.linalg.triangular_solve(p_tril, q_tril))
+        return -expected_log_ratio(
+            p.df if is_number(p.df) else p._df_tensor(),
+            q._bartlett.law,
+            half_logdet_from_chol(q_tril) - half_logdet_from_chol(p_tril),
+            q._df_tensor() * tf.reduce_sum(square, axis=[-2, -1]),
+        )
+
+
+def check_same_support(
+    q: tfp.distributions.Distribution, p: tfp.distributions.Distribution
+) -> None:
+    """Check that two distributions are over Gram matrices of one size and one rank.
+
+    :raises ValueError: when they are not: their KL divergence is infinite.
+    """
+    if (q.dimension, q.rank) != (p.dimension, p.rank):
+        raise ValueError(
+            f"the two distributions are over matrices of dimensions {q.dimension} and "
+            f"{p.dimension} and of ranks {q.rank} and {p.rank}; a KL divergence needs the same "
+            "dimension and the same rank: singular ones have the same df."
         )

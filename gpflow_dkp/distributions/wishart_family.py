@@ -141,8 +141,3 @@ def wishart_parameter_properties() -> dict[str, tfp.util.ParameterProperties]:
             event_ndims=2, default_constraining_bijector_fn=lambda: tfp.bijectors.FillScaleTriL()
         ),
     }
-
-
-def sum_log_diagonal(matrix: tf.Tensor) -> tf.Tensor:
-    """sum_j log M_jj of matrices M [..., P, p]: half the log-determinant of M M^T at P = p."""
-    return tf.reduce_sum(tf.math.log(tf.linalg.diag_part(matrix)), axis=-1)

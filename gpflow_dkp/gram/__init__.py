@@ -1,6 +1,7 @@
 """Gram matrices in blocks, and GPflow kernels evaluated on them."""
 
-from .blocks import FeatureBlocks, GramBlocks
+from .blocks import FeatureBlocks, GramBlocks, InputBlocks
+from .composed import Composed
 from .covariance import (
     KernelNotComputableFromGram,
     check_computable_from_gram,
@@ -10,8 +11,10 @@ from .covariance import (
 from .features import ReLUFeatures
 
 __all__ = [
+    "Composed",
     "FeatureBlocks",
     "GramBlocks",
+    "InputBlocks",
     "KernelNotComputableFromGram",
     "ReLUFeatures",
     "check_computable_from_gram",

@@ -12,7 +12,7 @@ from gpflow import covariances, kernels
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 
 from ..linalg import transpose
-from .blocks import FeatureBlocks, GramBlocks
+from .blocks import FeatureBlocks, GramBlocks, InputBlocks
 
 
 class KernelNotComputableFromGram(ValueError):  # noqa: N818  # the public name says it
@@ -28,33 +28,44 @@ class KernelNotComputableFromGram(ValueError):  # noqa: N818  # the public name 
 
 
 def from_inputs(
-    kernel: kernels.Kernel, inducing_variable: InducingVariables | tf.Tensor, X: tf.Tensor
+    kernel: kernels.Kernel,
+    inducing_variable: InducingVariables | tf.Tensor,
+    X: tf.Tensor,
+    *,
+    full_cov: bool = False,
 ) -> GramBlocks:
     """The first layer's covariance, of any GPflow kernel on inputs.
 
-    :param kernel: any GPflow kernel, ARD and active dimensions included.
+    :param kernel: any GPflow kernel, ARD and active dimensions included, `Composed` too.
     :param inducing_variable: Z [M, D], an array or a GPflow inducing variable.
     :param X: [N, D].
+    :param full_cov: whether the data points' whole block is wanted.
     :returns: blocks with no sample dimension.
     """
-    Z = inducing_variable
+    return covariance(kernel, InputBlocks(inducing_variable, X, full_cov=full_cov))
+
+
+def _of_inputs(kernel: kernels.Kernel, inputs: InputBlocks) -> GramBlocks:
+    Z, X = inputs.inducing_variable, inputs.X
     if type(Z) is InducingPoints or not isinstance(Z, InducingVariables):
+        Z = inputs.inducing
         if type(kernel) is kernels.ArcCosine:
-            return _arc_cosine_of_inputs(kernel, Z.Z if isinstance(Z, InducingPoints) else Z, X)
+            return _arc_cosine_of_inputs(kernel, inputs)
         if type(kernel) in _REDUCTIONS:
-            return _combined(kernel, [from_inputs(child, Z, X) for child in kernel.kernels])
-    if isinstance(Z, InducingVariables):
-        ii, it = covariances.Kuu(Z, kernel), covariances.Kuf(Z, kernel, X)
+            return _combined(kernel, [_of_inputs(child, inputs) for child in kernel.kernels])
+        ii, it = (lambda: kernel(Z)), (lambda: kernel(Z, X))
     else:
-        ii, it = kernel(Z), kernel(Z, X)
-    return GramBlocks(ii, it, kernel(X, full_cov=False))
+        ii, it = (lambda: covariances.Kuu(Z, kernel)), (lambda: covariances.Kuf(Z, kernel, X))
+    tt = kernel(X, full_cov=inputs.full_cov)
+    return GramBlocks(ii, it, tt, full_cov=inputs.full_cov)
 
 
-def _arc_cosine_of_inputs(kernel: kernels.ArcCosine, Z: tf.Tensor, X: tf.Tensor) -> GramBlocks:
+def _arc_cosine_of_inputs(kernel: kernels.ArcCosine, inputs: InputBlocks) -> GramBlocks:
     """GPflow's is NaN where rounding takes a cosine above 1, as it does on hundreds of features."""
     root = tf.sqrt(kernel.weight_variances)
-    Z, X = (root * kernel.slice(tf.convert_to_tensor(points))[0] for points in (Z, X))
-    return _arc_cosine_of_weighted(kernel, _with_bias(kernel, FeatureBlocks(Z, transpose(X))))
+    Z, X = (root * kernel.slice(points)[0] for points in (inputs.inducing, inputs.X))
+    weighted = FeatureBlocks(Z, transpose(X), full_cov=inputs.full_cov)
+    return _arc_cosine_of_weighted(kernel, _with_bias(kernel, weighted))
 
 
 @singledispatch
@@ -68,13 +79,45 @@ def covariance(kernel: kernels.Kernel, gram: GramBlocks) -> GramBlocks:
     Equals `kernel(F / sqrt(D))` on features F [., D] with G = F F^T / D. Register a kernel class of
     your own with `@covariance.register(MyKernel)`; a subclass of `IsotropicStationary` needs none.
 
-    :param kernel: a GPflow kernel with scalar parameters and all dimensions active.
-    :param gram: G over M inducing and N data points, with or without samples.
+    :param kernel: a GPflow kernel with scalar parameters and all dimensions active; any on `InputBlocks`.
+    :param gram: G over M inducing and N data points, with or without samples; `InputBlocks` are inputs.
     :raises KernelNotComputableFromGram: when G does not determine the kernel.
     """
+    return of_structure(kernel, gram)
+
+
+@singledispatch
+def of_structure(kernel: kernels.Kernel, gram: GramBlocks) -> GramBlocks:
+    """K(G) by what a kernel is made of; here that of one kernel of one output."""
+    if isinstance(gram, InputBlocks):
+        return _of_inputs(kernel, gram)
     _require_full_active_dims(kernel)
     _require_formula_of_registered_class(kernel)
+    if gram.full_cov:
+        return gram.jointly(lambda joint: _dispatch(kernel, joint))
     return _dispatch(kernel, gram)
+
+
+@of_structure.register(kernels.MultioutputKernel)
+def _mixed_outputs(kernel: kernels.MultioutputKernel, gram: GramBlocks) -> GramBlocks:
+    raise KernelNotComputableFromGram(kernel, "it mixes outputs")
+
+
+@of_structure.register(kernels.SharedIndependent)
+def _shared(kernel: kernels.SharedIndependent, gram: GramBlocks) -> GramBlocks:
+    return covariance(kernel.kernel, gram)
+
+
+@of_structure.register(kernels.SeparateIndependent)
+def _separate(kernel: kernels.SeparateIndependent, gram: GramBlocks) -> GramBlocks:
+    """One covariance an output, [..., P, M, M] and so on."""
+    children = [covariance(child, gram) for child in kernel.kernels]
+    return GramBlocks(
+        lambda: tf.stack([child.ii for child in children], -3),
+        lambda: tf.stack([child.it for child in children], -3),
+        tf.stack([child.tt for child in children], -3 if gram.full_cov else -2),
+        full_cov=gram.full_cov,
+    )
 
 
 covariance.register = _dispatch.register  # type: ignore[attr-defined]  # as of singledispatch
@@ -84,12 +127,16 @@ covariance.register = _dispatch.register  # type: ignore[attr-defined]  # as of 
 def _isotropic_stationary(kernel: kernels.IsotropicStationary, gram: GramBlocks) -> GramBlocks:
     _require_scalar(kernel, "lengthscales")
     inverse_square = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
-    ii, it = gram.squared_distances()
-    scaled_it = it * tf.cast(inverse_square, it.dtype)
+
+    def of_it() -> tf.Tensor:
+        squared = gram.squared_distances_it()
+        return _of_squared_distance(kernel, squared * tf.cast(inverse_square, squared.dtype))
+
     return GramBlocks(
-        _of_squared_distance(kernel, ii * inverse_square),
-        _of_squared_distance(kernel, scaled_it),
+        lambda: _of_squared_distance(kernel, gram.squared_distances_ii() * inverse_square),
+        of_it,
         _constant_diag(kernel.variance, gram),
+        full_cov=False,
     )
 
 
@@ -104,8 +151,13 @@ def _squared_exponential(kernel: kernels.SquaredExponential, gram: GramBlocks) -
         return _isotropic_stationary(kernel, gram)
     _require_scalar(kernel, "lengthscales")
     scale = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
-    ii, it = gram.scaled_distances(scale, tf.math.log(tf.convert_to_tensor(kernel.variance)))
-    return GramBlocks(tf.exp(ii), tf.exp(it), _constant_diag(kernel.variance, gram))
+    log_variance = tf.math.log(tf.convert_to_tensor(kernel.variance))
+    return GramBlocks(
+        lambda: tf.exp(gram.scaled_distances_ii(scale, log_variance)),
+        lambda: tf.exp(gram.scaled_distances_it(scale, log_variance)),
+        _constant_diag(kernel.variance, gram),
+        full_cov=False,
+    )
 
 
 @_dispatch.register(kernels.Linear)
@@ -138,20 +190,25 @@ def _with_bias(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
 
 def _arc_cosine_of_weighted(kernel: kernels.ArcCosine, weighted: GramBlocks) -> GramBlocks:
     """The kernel from the inner products of weights and bias."""
+    if weighted.full_cov:
+        return weighted.jointly(lambda joint: _arc_cosine_of_weighted(kernel, joint))
     norm_i, norm_t = tf.sqrt(weighted.ii_diag), tf.sqrt(weighted.tt)
+    angular = _ANGULAR[kernel.order]
 
     def block(inner: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         norms = tf.cast(left, inner.dtype)[..., :, None] * tf.cast(right, inner.dtype)[..., None, :]
         value = angular(inner / norms) * _integer_power(norms, kernel.order)
         return _like(kernel.variance, inner) / math.pi * value
 
-    angular = _ANGULAR[kernel.order]
-    ii = block(weighted.ii, norm_i, norm_i)
-    scale = _like(kernel.variance, ii) / math.pi * angular(tf.ones([], ii.dtype))
+    def diagonal(squared_norm: tf.Tensor) -> tf.Tensor:
+        scale = _like(kernel.variance, norm_i) / math.pi * angular(tf.ones([], norm_i.dtype))
+        return tf.cast(scale, squared_norm.dtype) * _integer_power(squared_norm, kernel.order)
+
     return GramBlocks(
-        tf.linalg.set_diag(ii, scale * _integer_power(weighted.ii_diag, kernel.order)),
-        block(weighted.it, norm_i, norm_t),
-        tf.cast(scale, norm_t.dtype) * _integer_power(weighted.tt, kernel.order),
+        lambda: tf.linalg.set_diag(block(weighted.ii, norm_i, norm_i), diagonal(weighted.ii_diag)),
+        lambda: block(weighted.it, norm_i, norm_t),
+        diagonal(weighted.tt),
+        full_cov=False,
     )
 
 
@@ -203,7 +260,10 @@ def _constant(kernel: kernels.Constant, gram: GramBlocks) -> GramBlocks:
 def _white(kernel: kernels.White, gram: GramBlocks) -> GramBlocks:
     diag_i = _like(kernel.variance, gram.ii_diag) * tf.ones_like(gram.ii_diag)
     return GramBlocks(
-        tf.linalg.diag(diag_i), tf.zeros_like(gram.it), _constant_diag(kernel.variance, gram)
+        lambda: tf.linalg.diag(diag_i),
+        lambda: tf.zeros_like(gram.it),
+        _constant_diag(kernel.variance, gram),
+        full_cov=False,
     )
 
 
@@ -219,8 +279,12 @@ _REDUCTIONS = {kernels.Sum: tf.add_n, kernels.Product: partial(reduce, tf.multip
 def _combined(kernel: kernels.Combination, children: Sequence[GramBlocks]) -> GramBlocks:
     """The sum or product of its children's blocks."""
     reduction = next(value for cls, value in _REDUCTIONS.items() if isinstance(kernel, cls))
-    blocks = ([getattr(child, block) for child in children] for block in ("ii", "it", "tt"))
-    return GramBlocks(*map(reduction, blocks))
+    return GramBlocks(
+        lambda: reduction([child.ii for child in children]),
+        lambda: reduction([child.it for child in children]),
+        reduction([child.tt for child in children]),
+        full_cov=children[0].full_cov,
+    )
 
 
 def check_computable_from_gram(kernel: kernels.Kernel, *, features: bool = False) -> None:
@@ -232,7 +296,8 @@ def check_computable_from_gram(kernel: kernels.Kernel, *, features: bool = False
     """
     eye = tf.eye(2, dtype=gpflow.default_float())
     example = GramBlocks(eye, 0.5 * eye, tf.ones([2], eye.dtype))
-    covariance(kernel, FeatureBlocks(eye, 0.5 * eye) if features else example)
+    blocks = covariance(kernel, FeatureBlocks(eye, 0.5 * eye) if features else example)
+    tf.nest.map_structure(tf.convert_to_tensor, (blocks.ii, blocks.it, blocks.tt))
 
 
 def _require_formula_of_registered_class(kernel: kernels.Kernel) -> None:
@@ -275,4 +340,5 @@ def _constant_diag(variance: tf.Tensor, gram: GramBlocks) -> tf.Tensor:
 
 
 def _map(function, gram: GramBlocks) -> GramBlocks:  # type: ignore[no-untyped-def]
-    return GramBlocks(function(gram.ii), function(gram.it), function(gram.tt))
+    ii, it = (lambda: function(gram.ii)), (lambda: function(gram.it))
+    return GramBlocks(ii, it, function(gram.tt), full_cov=gram.full_cov)

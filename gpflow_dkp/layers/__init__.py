@@ -1,22 +1,42 @@
-"""Stochastic layers, one a file."""
+"""Stochastic layers in two families: from Gram matrices to Gram matrices, and from features to features.
 
-from .base import Layer
-from .global_inducing_gp import GlobalInducingGP, Marginals
-from .input_inverse_wishart import InputInverseWishart
-from .inverse_wishart import InverseWishartLayer
-from .latent_variable import Encoder, LatentVariableLayer, Observed
-from .sparse_gp import SparseGP
-from .wishart import WishartLayer
+Each says `sample`, what its inducing points fix, and `condition`, the data points given that.
+"""
+
+from .features import Encoder, FeatureLayer, LatentVariableLayer, Observed, SparseGP
+from .gram import (
+    ABGWPosterior,
+    AGWPosterior,
+    FeatureDraw,
+    GlobalInducingGP,
+    GramLayer,
+    GWPosterior,
+    InputInverseWishart,
+    InverseWishartLayer,
+    Marginals,
+    OutputGP,
+    WishartLayer,
+    WishartPosterior,
+    condition_features,
+)
 
 __all__ = [
+    "ABGWPosterior",
+    "AGWPosterior",
     "Encoder",
+    "FeatureDraw",
+    "FeatureLayer",
+    "GWPosterior",
     "GlobalInducingGP",
+    "GramLayer",
     "InputInverseWishart",
     "InverseWishartLayer",
     "LatentVariableLayer",
-    "Layer",
     "Marginals",
     "Observed",
+    "OutputGP",
     "SparseGP",
     "WishartLayer",
+    "WishartPosterior",
+    "condition_features",
 ]

@@ -8,6 +8,8 @@ from .dwp import DWP
 from .gwi import GWI
 from .latent_variable_dgp import LatentVariableDGP
 from .nngp import NNGP
+from .observations import observation_distribution
+from .posterior import Posterior
 
 __all__ = [
     "DGP",
@@ -18,4 +20,6 @@ __all__ = [
     "DeepKernelProcess",
     "LatentVariableDGP",
     "MonteCarloModel",
+    "Posterior",
+    "observation_distribution",
 ]

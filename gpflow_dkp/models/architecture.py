@@ -5,12 +5,12 @@ from __future__ import annotations
 import gpflow
 import numpy as np
 from gpflow.functions import Linear
-from gpflow.kernels import SquaredExponential
+from gpflow.kernels import Kernel
 
-from ..checks import check_positive_integer
-from ..layers import Encoder, LatentVariableLayer, SparseGP
+from ..checks import check_flag, check_positive_integer, check_seed
+from ..layers import Encoder, FeatureLayer, LatentVariableLayer, SparseGP
 from .checks import check_arrays
-from .from_data import cluster
+from .from_data import cluster, kernel_maker
 
 CLUSTERED_ROWS = 10_000
 """Rows that are clustered, at most."""
@@ -45,12 +45,17 @@ def build_layers(
     num_inner_gps: int,
     amortised: bool,
     whiten: bool,
+    kernel: str | Kernel,
     seed: int,
-) -> list[LatentVariableLayer | SparseGP]:
+) -> list[FeatureLayer]:
     """The layers; arguments as in `LatentVariableDGP.from_architecture`."""
     letters = parse_architecture(architecture)
+    make_kernel = kernel_maker(kernel)
     check_positive_integer("num_inducing", num_inducing)
     check_positive_integer("num_inner_gps", num_inner_gps)
+    check_flag("amortised", amortised)
+    check_flag("whiten", whiten)
+    check_seed("seed", seed)
     num_data = len(X)
     rng = np.random.default_rng(seed)
     if num_data > CLUSTERED_ROWS:
@@ -63,7 +68,7 @@ def build_layers(
     padding = rng.normal(size=(num_inducing - len(centres), num_features))
     centres = np.concatenate([centres, padding])
     directions = np.linalg.svd(X - X.mean(0), full_matrices=False)[2][:num_inner_gps].T
-    layers: list[LatentVariableLayer | SparseGP] = []
+    layers: list[FeatureLayer] = []
     columns = num_features
     for number, letter in enumerate(letters):
         if letter == "LV":
@@ -79,16 +84,17 @@ def build_layers(
             continue
         Z = rng.normal(size=(num_inducing, columns))
         Z[:, :num_features] = centres
-        kernel = SquaredExponential(lengthscales=np.full(columns, np.sqrt(columns)))
+        own = make_kernel(columns)
         if number == len(letters) - 1:
-            layers.append(SparseGP(kernel, Z, num_outputs, whiten=whiten))
+            layers.append(SparseGP(own, Z, num_outputs, whiten=whiten))
             break
-        gpflow.set_trainable(kernel.variance, False)
+        if not isinstance(kernel, Kernel):
+            gpflow.set_trainable(own.variance, False)
         identity = Linear(A=np.eye(columns, num_features), b=np.zeros(num_features))
         gpflow.set_trainable(identity, False)
         layers.append(
             SparseGP(
-                kernel,
+                own,
                 Z,
                 directions.shape[1],
                 mean_function=identity,

@@ -1,26 +1,28 @@
-"""The deep kernel process: a chain of kernels and stochastic layers with one Gaussian-process output."""
+"""The deep kernel process: a chain of stochastic layers on Gram matrices with one Gaussian-process output."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, SeparateIndependent
 from gpflow.likelihoods import Likelihood
 
 from .. import gram
-from ..chains import chain_sizes
 from ..checks import check_choice, check_inducing_variable, check_positive_integer
-from ..gram import GramBlocks
-from ..layers import GlobalInducingGP, Layer, Marginals
-from ..layers.base import MIN_VARIANCE
-from ..random import Seed, as_seed, fold_in, split
+from ..gram import GramBlocks, InputBlocks
+from ..layers import GramLayer, InputInverseWishart, OutputGP
+from ..parallel import map_over_samples
+from ..random import Seed, as_seed, split
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
-from .checks import check_kernels
+from .checks import check_kernel_on_inputs, check_mean_function, check_outputs_of_layers
+from .sampled_likelihood import of_likelihood
 
 
 class Precision(NamedTuple):
@@ -46,20 +48,19 @@ def precision_of(name: str) -> Precision:
 
 
 class DeepKernelProcess(MonteCarloModel):
-    """Kernels and stochastic layers in turn, from the inputs to one GP output layer.
+    """Stochastic layers on Gram matrices, from the inputs to one GP output layer.
 
-    Subclasses choose the hidden layers. `kernels[0]` acts on the inputs, the others on Gram matrices.
-    The output layer is marginalised: given the hidden layers, f is Gaussian at every data point, so
-    any GPflow likelihood with variational expectations applies, and predictions are mixtures over
-    the samples of the hidden layers.
+    Each layer's kernel acts on the Gram matrix before it, the first one's on the inputs. The output layer
+    is marginalised: given the hidden layers, f is Gaussian at every data point, so any GPflow likelihood
+    with variational expectations applies, and predictions are mixtures over the samples of the hidden
+    layers. `DWP`, `DIWP`, `DGP` and `NNGP` build the layers from kernels.
 
     Letters: N data points, D input features, P outputs, M inducing points, S samples.
 
-    :param kernels: one GPflow kernel a layer, output included.
+    :param layers: of hidden layers, then an `OutputGP`, each of M inducing points.
     :param likelihood: a GPflow likelihood with variational expectations.
     :param inducing_variable: Z [M, D], an array or GPflow inducing points.
-    :param hidden_layers: one layer before each kernel on Gram matrices.
-    :param num_latent_gps: P.
+    :param mean_function: of the outputs, a GPflow mean function of the inputs; default zero.
     :param num_samples: S of the training objective.
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param jitter: added to every covariance matrix and its diagonal; default GPflow's.
@@ -67,44 +68,54 @@ class DeepKernelProcess(MonteCarloModel):
         products or throughout the blocks of the data points.
     """
 
-    _num_input_kernels = 1
-    """How many of the kernels act on the inputs, before any layer."""
-
-    _draws_features = False
-    """Whether the hidden layers' posteriors draw features, not only their Gram matrix."""
-
     def __init__(
         self,
-        kernels: Sequence[Kernel],
+        layers: Sequence[GramLayer],
         likelihood: Likelihood,
         inducing_variable: InducingVariables | tf.Tensor,
-        hidden_layers: Sequence[Layer],
         *,
-        num_latent_gps: int = 1,
+        mean_function: MeanFunction | None = None,
         num_samples: int = 10,
         num_data: int | None = None,
         jitter: float | None = None,
         precision: str = "full",
         name: str | None = None,
     ) -> None:
+        check_layers(layers)
+        check_outputs_of_layers(likelihood, layers[-1].num_outputs)
         super().__init__(
             likelihood,
-            num_latent_gps=num_latent_gps,
+            num_latent_gps=layers[-1].num_outputs,
             num_samples=num_samples,
             num_data=num_data,
             jitter=jitter,
             name=name,
         )
-        kernels = check_kernels(kernels)
-        for kernel in kernels[self._num_input_kernels :]:
-            gram.check_computable_from_gram(kernel, features=self._draws_features)
-        self.kernels = kernels
         self.inducing_variable = check_inducing_variable(inducing_variable)
-        self.hidden_layers = list(hidden_layers)
-        self.output_layer = GlobalInducingGP(
-            self.inducing_variable.Z.shape[0], num_latent_gps, output=True
-        )
+        Z = self.inducing_variable.Z
+        check_sizes_of_layers(layers, *Z.shape)
+        if layers[0].kernel is not None:
+            check_kernel_on_inputs(layers[0].kernel, Z)
+        check_mean_function(mean_function, Z, layers[-1].num_outputs)
+        self.mean_function = mean_function
+        self.layers = list(layers)
         self.precision = precision
+        self._start_layers()
+
+    @property
+    def hidden_layers(self) -> list[GramLayer]:
+        """All layers but the last."""
+        return self.layers[:-1]
+
+    @property
+    def output_layer(self) -> OutputGP:
+        """The last layer."""
+        return self.layers[-1]
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The layers' kernels."""
+        return [layer.kernel for layer in self.layers if layer.kernel is not None]
 
     @property
     def precision(self) -> str:
@@ -114,14 +125,27 @@ class DeepKernelProcess(MonteCarloModel):
     @precision.setter
     def precision(self, name: str) -> None:
         gradient = precision_of(name).gradient
-        for layer in [*self.hidden_layers, self.output_layer]:
+        for layer in self.layers:
             layer.gradient_dtype = gradient
         self._precision = name
 
     @property
     def num_features(self) -> int:
         """Columns D of the inputs, as many as the inducing points have."""
-        return self._Z.shape[1]
+        return tf.convert_to_tensor(self.inducing_variable.Z).shape[1]
+
+    @property
+    def num_inducing_points(self) -> int:
+        """M."""
+        return tf.convert_to_tensor(self.inducing_variable.Z).shape[0]
+
+    def _start_layers(self) -> None:
+        """Start every layer from an infinitely wide process' covariance of the inducing points."""
+        blocks: GramBlocks = InputBlocks(self.inducing_variable)
+        for number, layer in enumerate(self.hidden_layers):
+            K_ii = self._covariance(layer, blocks).ii
+            layer.start_at(K_ii, random=number > 0)
+            blocks = layer.infinite_width(K_ii)
 
     # The bound
 
@@ -134,18 +158,147 @@ class DeepKernelProcess(MonteCarloModel):
         rows: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: sum_n E_Q[log p(y_n | f_n)] of the rows given, E_Q[log P - log Q]."""
-        X, Y = self._check_data(data)
+        X, Y = self.check_data(data)
         seed = as_seed(seed)
-        marginals = self._marginals(X, self._number_of_samples(num_samples), seed)
-        moments = self._moments(marginals)
-        expected = self._of_likelihood("variational_expectations", X, moments, seed, Y)
-        return tf.reduce_mean(tf.reduce_sum(expected, -1)), tf.reduce_mean(marginals.log_ratio)
+        moments, log_ratio = self._propagate(X, self._number_of_samples(num_samples), seed)
+        expected = of_likelihood(self.likelihood, "variational_expectations", X, moments, seed, Y)
+        return tf.reduce_mean(tf.reduce_sum(expected, -1)), tf.reduce_mean(log_ratio)
 
     def prior_kl(self, *, num_samples: int | None = None, seed: Seed = None) -> tf.Tensor:
         """Monte Carlo estimate of KL(Q || P) of all layers []."""
-        num_samples = self._number_of_samples(num_samples)
-        log_ratio = self._marginals(self._Z[:1], num_samples, as_seed(seed)).log_ratio
-        return -tf.reduce_mean(log_ratio)
+        draws = self.sample_layers(self._number_of_samples(num_samples), seed)
+        return -tf.add_n([tf.reduce_mean(draw.log_ratio) for draw in draws])
+
+    def _propagate(
+        self, X: tf.Tensor, num_samples: int, seed: Seed
+    ) -> tuple[MeanAndVariance, tf.Tensor]:
+        """Moments [S, N, P] at X under fresh samples of the layers, and log P - log Q [S].
+
+        The layers after the first go through the samples in independent parts; S is 1 if there is no
+        hidden layer.
+        """
+        blocks: GramBlocks = InputBlocks(self.inducing_variable, X)
+        if not self.hidden_layers:
+            marginals = self.output_layer.marginals(self._covariance(self.output_layer, blocks))
+            return self._moments(marginals[:2], X), marginals.log_ratio
+        first = self.layers[0]
+        K = self._covariance(first, blocks)
+        layer_seed = self._layer_seeds(seed)[0]
+        draw = first.sample(K.ii, seed=layer_seed, num_samples=num_samples)
+        blocks = first.condition(draw, K.it, K.tt, seed=layer_seed)
+
+        def through_the_others(arguments: Any, seed: Seed) -> Any:
+            blocks, log_ratio = arguments
+            draws = self._sample(1, blocks, seed)
+            moments = self._condition(1, draws, blocks, seed)
+            return moments, log_ratio + tf.add_n([draw.log_ratio for draw in draws])
+
+        arguments = blocks, draw.log_ratio
+        moments, log_ratio = map_over_samples(through_the_others, num_samples, arguments, seed)
+        return self._moments(moments, X), log_ratio
+
+    def _sample(
+        self, start: int, blocks: GramBlocks, seed: Seed, num_samples: int | None = None
+    ) -> list[Any]:
+        """Draws of the layers from number `start` on, given the Gram matrix before them."""
+        draws: list[Any] = []
+        inducing: Any = blocks
+        for layer, layer_seed in self._seeded_layers(seed)[start:]:
+            K_ii = self._covariance(layer, inducing).ii
+            draws.append(layer.sample(K_ii, seed=layer_seed, num_samples=num_samples))
+            inducing = getattr(draws[-1], "inducing", None)  # the output layer's has none
+        return draws
+
+    def _condition(
+        self,
+        start: int,
+        draws: Sequence[Any],
+        blocks: GramBlocks,
+        seed: Seed,
+        **how: bool,
+    ) -> Any:
+        """The data points through the layers from number `start` on: the outputs' moments.
+
+        :param how: `full_cov` or `common_noise`.
+        """
+        value: Any = blocks
+        for (layer, layer_seed), draw in zip(self._seeded_layers(seed)[start:], draws, strict=True):
+            K = self._covariance(layer, value)
+            value = layer.condition(draw, K.it, K.tt, seed=layer_seed, **how)
+        return value
+
+    # Predictions
+
+    def sample_layers(self, num_samples: int, seed: Seed) -> list[Any]:
+        """The draws of all layers at the inducing points, log ratios [S] among them."""
+        seed = as_seed(seed)
+        blocks = InputBlocks(self.inducing_variable)
+        if not self.hidden_layers:
+            return self._sample(0, blocks, seed)
+        first, layer_seed = self.layers[0], self._layer_seeds(seed)[0]
+        K_ii = self._covariance(first, blocks).ii
+        draw = first.sample(K_ii, seed=layer_seed, num_samples=num_samples)
+        others = map_over_samples(
+            lambda inducing, seed: self._sample(1, inducing, seed), num_samples, draw.inducing, seed
+        )
+        return [draw, *others]
+
+    def condition_layers(
+        self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
+    ) -> MeanAndVariance:
+        """Mean [S, N, P] and variance [S, N, P] at X, or covariance [S, P, N, N]: see the base class."""
+        how = {"full_cov": full_cov, "common_noise": not full_cov}
+        seed = as_seed(seed)
+        blocks = InputBlocks(self.inducing_variable, X, full_cov=full_cov)
+        if not self.hidden_layers:
+            moments = self._condition(0, draws, blocks, seed, **how)
+            return self._moments(moments, X)
+        first, layer_seed = self.layers[0], self._layer_seeds(seed)[0]
+        K = self._covariance(first, blocks)
+        points = first.condition(draws[0], K.it, K.tt, seed=layer_seed, **how)
+        moments = map_over_samples(
+            lambda arguments, seed: self._condition(1, arguments[1], arguments[0], seed, **how),
+            num_samples,
+            (points, draws[1:]),
+            seed,
+        )
+        return self._moments(moments, X)
+
+    def some_samples(self, draws: Any, start: int, count: int) -> Any:
+        """The draws of some samples: tensors of rank 2 are shared by them, the others are theirs."""
+
+        def part(tensor: tf.Tensor) -> tf.Tensor:
+            return tensor if tensor.shape.rank in (0, 2) else tensor[start : start + count]
+
+        return tf.nest.map_structure(part, draws)
+
+    def sample_grams(
+        self,
+        X: InputData,
+        num_samples: int = 1,
+        *,
+        posterior: bool = True,
+        seed: Seed = None,
+    ) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """K and G of every hidden layer at X, drawn jointly: [S, N, N] each, K [N, N] in the first layer.
+
+        :param X: [N, D].
+        :param posterior: draw from the approximate posterior, otherwise from the prior.
+        :returns: a pair (K, G) a hidden layer, and (K, None) for the output layer.
+        """
+        check_positive_integer("num_samples", num_samples)
+        X = self.check_inputs(X)
+        blocks: Any = InputBlocks(self.inducing_variable, X, full_cov=True)
+        pairs: list[Any] = []
+        for number, (layer, layer_seed) in enumerate(self._seeded_layers(as_seed(seed))):
+            K = self._covariance(layer, blocks)
+            if layer is self.output_layer:
+                return [*pairs, (K.tt, None)]
+            sample = layer.sample if posterior else layer.prior_sample
+            draw = sample(K.ii, seed=layer_seed, num_samples=num_samples if number == 0 else None)
+            blocks = layer.condition(draw, K.it, K.tt, seed=layer_seed, full_cov=True)
+            pairs.append((K.tt, blocks.tt))
+        return pairs
 
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
@@ -155,163 +308,132 @@ class DeepKernelProcess(MonteCarloModel):
         :param Xnew: [N, D].
         """
         check_positive_integer("num_samples", num_samples)
-        Xnew = self._check_inputs(Xnew)
-        seeds = split(seed, len(self.hidden_layers) + 1)
-        covariance = self._input_covariance(Xnew, Xnew[:1])
-        for layer, kernel, layer_seed in zip(
-            self.hidden_layers, self._gram_kernels, seeds[:-1], strict=True
-        ):
-            sample = layer.prior_sample(covariance, seed=layer_seed, num_samples=num_samples)
-            covariance = self._covariance(kernel, sample)
-        sample = self.output_layer.prior_sample(covariance, seed=seeds[-1], num_samples=num_samples)
-        return sample.inducing
+        Xnew = self.check_inputs(Xnew)
+        blocks: GramBlocks = InputBlocks(Xnew)
+        draw: Any = None
+        for layer, layer_seed in zip(self.layers, split(seed, len(self.layers)), strict=True):
+            K_ii = self._covariance(layer, blocks).ii
+            number = num_samples if layer is self.layers[0] else None
+            draw = layer.prior_sample(K_ii, seed=layer_seed, num_samples=number)
+            blocks = draw.inducing
+        return self._plus_mean(draw.features, Xnew)
+
+    def output_layer_moments(
+        self, *, num_samples: int | None = None, seed: Seed = None
+    ) -> MeanAndVariance:
+        """Mean [M, P] and covariance [M, M] of the output layer's inducing values, averaged over samples.
+
+        :raises ValueError: the outputs have covariances of their own.
+        """
+        layer = self.output_layer
+        if not layer.shared_covariance:
+            raise ValueError(
+                "output_layer_moments: the outputs have covariances of their own, needs a shared kernel "
+                "and shared_precision=True"
+            )
+        K_ii = self._output_covariance_ii(self._number_of_samples(num_samples), as_seed(seed))
+        mean, covariance = layer.inducing_moments(K_ii)
+        covariance = covariance[..., 0, :, :]
+        if mean.shape.rank == 2:
+            return mean, covariance
+        return tf.reduce_mean(mean, 0), tf.reduce_mean(covariance, 0)
+
+    def _output_covariance_ii(self, num_samples: int, seed: Seed) -> tf.Tensor:
+        """The output layer's K_ii [S, M, M], or [M, M]."""
+        blocks: Any = InputBlocks(self.inducing_variable)
+        if self.hidden_layers:
+            blocks = self.sample_layers(num_samples, seed)[-2].inducing
+        return self._covariance(self.output_layer, blocks).ii
 
     # What a pass is made of
 
-    @property
-    def _Z(self) -> tf.Tensor:
-        return tf.convert_to_tensor(self.inducing_variable.Z)
+    def _covariance(self, layer: GramLayer, blocks: GramBlocks) -> Any:
+        """The layer's K with jitter."""
+        return layer.covariance(blocks, self.jitter, precision_of(self.precision).data)
 
-    def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
-        """The first kernel on the inputs, with jitter, without a sample dimension."""
-        blocks = gram.from_inputs(self.kernels[0], Z, X)
-        return blocks.with_jitter(self.jitter).with_data_dtype(self._data_dtype)
+    def _layer_seeds(self, seed: Seed) -> list[Any]:
+        """A seed for each layer; the output layer, which draws nothing, takes the last again."""
+        seeds = split(seed, max(1, len(self.hidden_layers)))
+        return [*seeds, seeds[-1]] if self.hidden_layers else seeds
 
-    def _covariance(self, kernel: Kernel, sample: GramBlocks) -> GramBlocks:
-        return gram.covariance(kernel, sample).with_jitter(self.jitter)
+    def _seeded_layers(self, seed: Seed) -> list[tuple[GramLayer, Any]]:
+        return list(zip(self.layers, self._layer_seeds(seed), strict=True))
 
-    @property
-    def _gram_kernels(self) -> list[Kernel]:
-        """The kernels on Gram matrices, one after each hidden layer."""
-        return self.kernels[self._num_input_kernels :]
+    def _moments(self, moments: MeanAndVariance, X: tf.Tensor) -> MeanAndVariance:
+        """Mean [S, N, P], mean function included, and variance, with S = 1 if there is none."""
+        mean, variance = moments
+        if mean.shape.rank == 2:
+            mean, variance = mean[None], variance[None]
+        return self._plus_mean(mean, X), variance
 
-    @property
-    def _data_dtype(self) -> tf.DType:
-        return precision_of(self.precision).data
-
-    def _marginals(
-        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
-    ) -> Marginals:
-        """The output layer's marginals given S samples of the hidden layers, S = 1 if there are none.
-
-        :param first: offset of X in a larger set, whose other parts see the same inducing samples.
-        :returns: mean [S, N, P], variance [S, N], log_ratio [S].
-        """
-        parts = []
-        for covariance, log_ratio in self._output_covariances(X, num_samples, seed, first):
-            marginals = self.output_layer.marginals(covariance)
-            if not self.hidden_layers:
-                return Marginals(*(value[None] for value in marginals))
-            parts.append(marginals._replace(log_ratio=marginals.log_ratio + log_ratio))
-        return Marginals(*(tf.concat(values, 0) for values in zip(*parts, strict=True)))
-
-    def _output_covariances(
-        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
-    ) -> list[tuple[GramBlocks, tf.Tensor]]:
-        """The output layer's K given samples of the hidden layers, with the latter's log P - log Q.
-
-        The samples go through the layers after the first in independent chains, one for each of
-        TensorFlow's inter-op threads; an entry a chain. One K without sample dimension if there are no
-        hidden layers.
-        """
-        covariance = self._input_covariance(self.inducing_variable, X)
-        if not self.hidden_layers:
-            return [(covariance, tf.zeros([], covariance.ii.dtype))]
-        num_data = tf.shape(X)[0]
-        seeds = split(seed, len(self.hidden_layers))
-        noise = [
-            layer.sample_noise(num_samples, num_data, layer_seed, first)
-            for layer, layer_seed in zip(self.hidden_layers, seeds, strict=True)
-        ]
-        sample, log_ratio = self.hidden_layers[0].propagate_noise(covariance, noise[0])
-        sizes = chain_sizes(num_samples)
-        samples, log_ratios = sample.split(sizes), tf.split(log_ratio, sizes)
-        chain_noise = [
-            list(zip(*(tf.split(part, sizes) for part in layer_noise), strict=True))
-            for layer_noise in noise[1:]
-        ]
-        return [
-            self._chain(sample, log_ratio, [layer_noise[i] for layer_noise in chain_noise])
-            for i, (sample, log_ratio) in enumerate(zip(samples, log_ratios, strict=True))
-        ]
-
-    def _chain(
-        self, sample: GramBlocks, log_ratio: tf.Tensor, noise: list[Any]
-    ) -> tuple[GramBlocks, tf.Tensor]:
-        """From a sample of the first hidden layer to the output layer's K."""
-        for layer, kernel, layer_noise in zip(
-            self.hidden_layers[1:], self._gram_kernels[:-1], noise, strict=True
-        ):
-            sample, ratio = layer.propagate_noise(self._covariance(kernel, sample), layer_noise)
-            log_ratio += ratio
-        return self._covariance(self.kernels[-1], sample), log_ratio
-
-    def output_sites(
-        self, data: RegressionData, *, seed: Seed = None, rows: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The data's part of the natural gradient in the output layer's posterior.
-
-        Given the hidden layers, the posterior of the inducing values is proportional to their prior
-        times a Gaussian of natural parameters (Lambda v, -Lambda / 2). What is returned takes the place
-        of Lambda v [M, P] and Lambda [M, M] after a whole step: the gradients of the expected
-        log-likelihood of the rows given in the expectations of the inducing values, averaged over the
-        samples of the hidden layers.
-        """
-        X, Y = self._check_data(data)
-        seed = as_seed(seed)
-        sites = []
-        for i, (covariance, _) in enumerate(self._output_covariances(X, self.num_samples, seed)):
-            marginals = self.output_layer.marginals(covariance)
-            if not self.hidden_layers:
-                marginals = Marginals(*(value[None] for value in marginals))
-                covariance = GramBlocks(*(block[None] for block in covariance.blocks))
-            mean, variance = self._moments(marginals)
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([mean, variance])
-                expected = self._of_likelihood(
-                    "variational_expectations", X, (mean, variance), fold_in(seed, i), Y
-                )
-            d_mean, d_variance = tape.gradient(expected, [mean, variance])
-            sites.append(self.output_layer.sites(covariance, mean, d_mean, d_variance))
-        num_samples = self.num_samples if self.hidden_layers else 1
-        return tuple(tf.add_n(parts) / num_samples for parts in zip(*sites, strict=True))
-
-    def _output_moments(
-        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
-    ) -> MeanAndVariance:
-        return self._moments(self._marginals(X, num_samples, seed, first))
-
-    def _moments(self, marginals: Marginals) -> MeanAndVariance:
-        """Mean and variance, which the outputs share, as [S, N, P] each; the variance positive."""
-        variance = tf.maximum(marginals.variance, MIN_VARIANCE[marginals.variance.dtype])
-        return marginals.mean, tf.broadcast_to(variance[..., None], tf.shape(marginals.mean))
+    def _plus_mean(self, mean: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
+        return mean if self.mean_function is None else mean + self.mean_function(X)
 
     # For training
 
     def training_settings(self) -> dict[str, Any]:
-        """Number of samples, precision, and the form of each hidden layer."""
-        layers = [
-            [getattr(layer, "posterior", None), getattr(layer, "log_ratio", None)]
-            for layer in self.hidden_layers
-        ]
-        return {"num_samples": self.num_samples, "precision": self.precision, "layers": layers}
+        """Number of samples and precision."""
+        return {"num_samples": self.num_samples, "precision": self.precision}
 
-    def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:
+    def locate_failure(self, X: tf.Tensor, seed: Seed) -> str:
         """One clause naming the first layer whose values or log-ratio are not finite at X [N, D]."""
-        covariance = self._input_covariance(self.inducing_variable, X)
-        seeds = split(seed, max(1, len(self.hidden_layers)))
-        for number, (layer, kernel) in enumerate(
-            zip(self.hidden_layers, self._gram_kernels, strict=True), 1
-        ):
+        blocks: GramBlocks = InputBlocks(self.inducing_variable, X)
+        for number, (layer, layer_seed) in enumerate(self._seeded_layers(seed), 1):
+            if layer is self.output_layer:
+                break
             where = f"hidden layer {number} of {len(self.hidden_layers)} ({type(layer).__name__})"
-            if not all_finite(covariance.ii):
+            K = self._covariance(layer, blocks)
+            if not all_finite(K.ii):
                 return f"{where} gets a covariance that is not finite"
-            sample, log_ratio = layer.propagate(
-                covariance, seed=seeds[number - 1], num_samples=self.num_samples
+            draw = layer.sample(
+                K.ii, seed=layer_seed, num_samples=self.num_samples if number == 1 else None
             )
-            if not all_finite(log_ratio) or not all_finite(sample.ii):
+            blocks = layer.condition(draw, K.it, K.tt, seed=layer_seed)
+            if not all_finite(draw.log_ratio) or not all_finite(blocks.ii):
                 return f"{where} gives values that are not finite"
-            covariance = self._covariance(kernel, sample)
-        if not all(all_finite(part) for part in self.output_layer.marginals(covariance)):
+        marginals = self.output_layer.marginals(self._covariance(self.output_layer, blocks))
+        if not all(all_finite(part) for part in marginals):
             return "the output layer gives values that are not finite"
         return EVERY_LAYER_FINITE
+
+
+def check_layers(layers: Sequence[GramLayer]) -> None:
+    """Raise `ValueError` unless these are layers on Gram matrices, an `OutputGP` last, that fit together."""
+    if not isinstance(layers, Sequence) or not layers:
+        raise ValueError(f"layers: got {layers!r}, needs a list of layers on Gram matrices")
+    for layer in layers:
+        if not isinstance(layer, GramLayer):
+            raise ValueError(
+                f"layers: got {type(layer).__name__} among them, needs layers on Gram matrices"
+            )
+    if not isinstance(layers[-1], OutputGP) or any(isinstance(x, OutputGP) for x in layers[:-1]):
+        raise ValueError("layers: needs an OutputGP last, and nowhere else")
+    for number, layer in enumerate(layers[:-1], 1):
+        if isinstance(layer.kernel, SeparateIndependent):
+            raise ValueError(
+                f"layers: layer {number} has a SeparateIndependent kernel, which only the last can have"
+            )
+        if number > 1 and isinstance(layer, InputInverseWishart):
+            raise ValueError(
+                f"layers: layer {number} is an InputInverseWishart, needs to be the first"
+            )
+    for before, layer in itertools.pairwise(layers):
+        if layer.kernel is not None:
+            gram.check_computable_from_gram(layer.kernel, features=before.draws_features)
+
+
+def check_sizes_of_layers(
+    layers: Sequence[GramLayer], num_inducing: int, num_features: int
+) -> None:
+    """Raise `ValueError` unless all are of M inducing points, and the first of D features."""
+    for number, layer in enumerate(layers, 1):
+        own = getattr(layer, "num_inducing", num_inducing)
+        if own != num_inducing:
+            raise ValueError(
+                f"layers: layer {number} is of {own} inducing points, inducing_variable has {num_inducing}"
+            )
+    if isinstance(layers[0], InputInverseWishart) and layers[0].num_features != num_features:
+        raise ValueError(
+            f"layers: the first is of {layers[0].num_features} features, inducing_variable has "
+            f"{num_features}"
+        )

@@ -10,13 +10,13 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..checks import check_inducing_variable
+from ..checks import check_inducing_variable, check_seed
 from ..layers import GlobalInducingGP
 from .checks import check_widths
-from .from_data import DeepModel
+from .from_data import ModelWithWidths
 
 
-class DGP(DeepModel):
+class DGP(ModelWithWidths):
     """Deep GP with global inducing points and the prior of the deep Wishart process.
 
     Hidden layer l has `widths[l]` functions with covariance K / nu_l; the next kernel acts on their
@@ -28,10 +28,8 @@ class DGP(DeepModel):
     :param log_ratio: "expected" (closed form, the default) or "sampled" (as in the papers).
     :param seed: of the layers' random starting values.
 
-    Other arguments as in `DeepKernelProcess`.
+    Other arguments as in `DeepModel` and `DeepKernelProcess`.
     """
-
-    _draws_features = True
 
     def __init__(
         self,
@@ -45,9 +43,16 @@ class DGP(DeepModel):
         **settings: Any,
     ) -> None:
         check_widths(kernels, widths)
-        num_inducing = check_inducing_variable(inducing_variable).Z.shape[0]
+        check_seed("seed", seed)
+        inducing_variable = check_inducing_variable(inducing_variable)
         layers = [
-            GlobalInducingGP(num_inducing, width, log_ratio=log_ratio, seed=[seed, i])
-            for i, width in enumerate(widths)
+            GlobalInducingGP(
+                inducing_variable.Z.shape[0],
+                width,
+                kernel=kernel,
+                log_ratio=log_ratio,
+                seed=[seed, i],
+            )
+            for i, (kernel, width) in enumerate(zip(kernels[:-1], widths, strict=True))
         ]
-        super().__init__(kernels, likelihood, inducing_variable, layers, **settings)
+        super().__init__(layers, kernels[-1], likelihood, inducing_variable, **settings)

@@ -12,10 +12,8 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
-from ..checks import check_inducing_variable
-from ..gram import FeatureBlocks, GramBlocks
+from ..checks import check_flag, check_inducing_variable
 from ..layers import InputInverseWishart, InverseWishartLayer
-from ..linalg import transpose
 from .checks import check_kernels
 from .from_data import DeepModel
 
@@ -34,11 +32,8 @@ class DIWP(DeepModel):
     :param input_bias: learn a shift of each input feature, as `from_data` does.
     :param input_scale: learn a scale of each input feature, as `from_data` does with `ard`.
 
-    Other arguments as in `DeepKernelProcess`.
+    Other arguments as in `DeepModel` and `DeepKernelProcess`.
     """
-
-    _num_input_kernels = 0
-    _has_widths = False
 
     def __init__(
         self,
@@ -53,15 +48,20 @@ class DIWP(DeepModel):
         **settings: Any,
     ) -> None:
         kernels = check_kernels(kernels)
-        num_inducing, num_features = check_inducing_variable(inducing_variable).Z.shape
+        check_flag("input_bias", input_bias)
+        check_flag("input_scale", input_scale)
+        inducing_variable = check_inducing_variable(inducing_variable)
+        num_inducing, num_features = inducing_variable.Z.shape
         input_layer = InputInverseWishart(
             num_inducing, num_features, delta=delta, bias=input_bias, scale=input_scale
         )
         hidden = [
-            InverseWishartLayer(num_inducing, delta=delta, log_ratio=log_ratio) for _ in kernels[1:]
+            InverseWishartLayer(num_inducing, kernel=kernel, delta=delta, log_ratio=log_ratio)
+            for kernel in kernels[:-1]
         ]
-        super().__init__(kernels, likelihood, inducing_variable, [input_layer, *hidden], **settings)
-        input_layer.jitter = self.jitter
+        layers = [input_layer, *hidden]
+        super().__init__(layers, kernels[-1], likelihood, inducing_variable, **settings)
+        input_layer.jitter = self.jitter  # it forms the covariance of the first Gram matrix itself
 
     @classmethod
     def from_data(cls, X: np.ndarray, Y: np.ndarray, *, ard: bool = True, **settings: Any) -> Self:
@@ -69,7 +69,7 @@ class DIWP(DeepModel):
         settings = {"input_bias": True, "input_scale": ard, **settings}
         return super().from_data(X, Y, ard=ard, **settings)
 
-    def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
-        """The inputs themselves, for the layer of Omega."""
-        Z = tf.convert_to_tensor(Z.Z if isinstance(Z, InducingVariables) else Z)
-        return FeatureBlocks(Z, transpose(tf.cast(X, self._data_dtype)))
+    @classmethod
+    def _kernels_from_data(cls, make_kernel: Any, num_features: int, depth: int, ard: bool) -> list:
+        """All on Gram matrices: the scale of each input is the input layer's."""
+        return [make_kernel() for _ in range(depth)]

@@ -10,13 +10,13 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..checks import check_inducing_variable
+from ..checks import check_inducing_variable, check_seed
 from ..layers import WishartLayer
 from .checks import check_widths
-from .from_data import DeepModel
+from .from_data import ModelWithWidths
 
 
-class DWP(DeepModel):
+class DWP(ModelWithWidths):
     """Deep Wishart process ([NeurIPS21], [UAI23]): a Wishart layer before each kernel but the first.
 
     G_l ~ Wishart(K(G_{l-1}) / nu_l, nu_l), f ~ N(0, K(G_L)). A deep GP with isotropic kernels, its
@@ -25,11 +25,11 @@ class DWP(DeepModel):
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
     :param widths: degrees of freedom nu of each hidden layer, one fewer than kernels; `[]` is a sparse
         GP with the global-inducing output layer.
-    :param posterior: "gw", "a-gw" or "ab-gw".
+    :param posterior: "gw", "a-gw" or "ab-gw"; for one of your own see docs/extending.md.
     :param log_ratio: "expected" (closed form, the default) or "sampled" (as in the papers).
     :param seed: of the layers' random starting values.
 
-    Other arguments as in `DeepKernelProcess`.
+    Other arguments as in `DeepModel` and `DeepKernelProcess`.
     """
 
     def __init__(
@@ -45,9 +45,17 @@ class DWP(DeepModel):
         **settings: Any,
     ) -> None:
         check_widths(kernels, widths)
-        num_inducing = check_inducing_variable(inducing_variable).Z.shape[0]
+        check_seed("seed", seed)
+        inducing_variable = check_inducing_variable(inducing_variable)
         layers = [
-            WishartLayer(num_inducing, width, posterior, log_ratio=log_ratio, seed=[seed, i])
-            for i, width in enumerate(widths)
+            WishartLayer(
+                inducing_variable.Z.shape[0],
+                width,
+                posterior,
+                kernel=kernel,
+                log_ratio=log_ratio,
+                seed=[seed, i],
+            )
+            for i, (kernel, width) in enumerate(zip(kernels[:-1], widths, strict=True))
         ]
-        super().__init__(kernels, likelihood, inducing_variable, layers, **settings)
+        super().__init__(layers, kernels[-1], likelihood, inducing_variable, **settings)

@@ -3,26 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import gpflow
 import numpy as np
+import tensorflow as tf
+from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import ArcCosine, Kernel, SquaredExponential
 from gpflow.likelihoods import Likelihood
 from sklearn.cluster import KMeans
 from typing_extensions import Self
 
-from ..checks import check_choice, check_positive_integer
-from .checks import check_arrays, check_labels
+from ..checks import (
+    check_choice,
+    check_flag,
+    check_inducing_variable,
+    check_positive_integer,
+    check_seed,
+)
+from ..layers import GramLayer, OutputGP
+from .checks import check_arrays, check_num_latent_gps, check_targets, num_latent_gps_for
 from .deep_kernel_process import DeepKernelProcess
 
 
 class DeepModel(DeepKernelProcess):
-    """A deep kernel process that can be built from data alone."""
+    """A deep kernel process built from kernels, or from data alone.
 
-    _has_widths = True
-    """Whether the constructor takes the hidden layers' `widths`, and a `seed` for their start."""
+    :param layers: hidden, with their kernels.
+    :param kernel: of the output layer; GPflow's `SharedIndependent` and `SeparateIndependent` too.
+    :param likelihood: a GPflow likelihood with variational expectations.
+    :param inducing_variable: Z [M, D], an array or GPflow inducing points.
+    :param num_latent_gps: P, default what the likelihood needs.
+    :param shared_precision: as in `OutputGP`.
+
+    Other arguments as in `DeepKernelProcess`.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[GramLayer],
+        kernel: Kernel,
+        likelihood: Likelihood,
+        inducing_variable: InducingVariables | tf.Tensor,
+        *,
+        num_latent_gps: int | None = None,
+        shared_precision: bool = True,
+        **settings: Any,
+    ) -> None:
+        inducing_variable = check_inducing_variable(inducing_variable)
+        check_flag("shared_precision", shared_precision)
+        output_layer = OutputGP(
+            inducing_variable.Z.shape[0],
+            check_num_latent_gps(likelihood, num_latent_gps),
+            kernel=kernel,
+            shared_precision=shared_precision,
+        )
+        super().__init__([*layers, output_layer], likelihood, inducing_variable, **settings)
 
     @classmethod
     def from_data(
@@ -33,7 +71,7 @@ class DeepModel(DeepKernelProcess):
         depth: int = 2,
         num_inducing: int = 100,
         width: int | None = None,
-        kernel: str = "squared_exponential",
+        kernel: str | Kernel = "squared_exponential",
         ard: bool = True,
         likelihood: Likelihood | None = None,
         seed: int = 0,
@@ -48,7 +86,8 @@ class DeepModel(DeepKernelProcess):
         :param depth: number of layers including the output layer.
         :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D; for models with widths.
-        :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1.
+        :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1; or a GPflow kernel,
+            of which every layer gets a copy as it is.
         :param ard: learn a scale of each input feature: a lengthscale or weight variance, or `DIWP`'s
             `input_scale`. Of images they can overfit.
         :param seed: chooses the inducing points and the layers' random starting values.
@@ -56,26 +95,48 @@ class DeepModel(DeepKernelProcess):
         """
         check_positive_integer("depth", depth)
         check_positive_integer("num_inducing", num_inducing)
-        check_choice("kernel", kernel, tuple(KERNELS))
+        check_flag("ard", ard)
+        check_seed("seed", seed)
         X, Y = check_arrays(X, Y)
-        num_features = X.shape[1]
-        if cls._has_widths:
-            widths = [num_features if width is None else width] * (depth - 1)
-            settings = {"widths": widths, "seed": seed, **settings}
-        elif width is not None:
-            raise ValueError(f"width: got {width}, {cls.__name__} has no widths")
+        settings = cls._settings_from_data(X.shape[1], depth, width, seed) | settings
         centres, targets = cluster(X, Y, num_inducing, seed)
-        make_kernel, on_inputs = KERNELS[kernel], cls._num_input_kernels
         with logarithmic_parameters():
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
-            check_labels(likelihood, Y)
-            kernels = [make_kernel(num_features, ard=ard) for _ in range(on_inputs)]
-            kernels += [make_kernel() for _ in range(depth - on_inputs)]
-        settings = {"num_latent_gps": likelihood.latent_dim or Y.shape[1], **settings}
+            check_targets(likelihood, Y)
+            kernels = cls._kernels_from_data(kernel_maker(kernel), X.shape[1], depth, ard)
+        settings = {"num_latent_gps": num_latent_gps_for(likelihood, Y), **settings}
         model = cls(kernels, likelihood, centres, **settings)
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
-            model.output_layer.v.assign(targets)
+            mean = 0.0 if model.mean_function is None else model.mean_function(centres)
+            model.output_layer.v.assign(targets - mean)
         return model
+
+    @classmethod
+    def _settings_from_data(
+        cls, num_features: int, depth: int, width: int | None, seed: int
+    ) -> dict[str, Any]:
+        """Arguments of the constructor that follow from the data."""
+        if width is not None:
+            raise ValueError(f"width: got {width}, {cls.__name__} has no widths")
+        return {}
+
+    @classmethod
+    def _kernels_from_data(
+        cls, make_kernel: Callable[..., Kernel], num_features: int, depth: int, ard: bool
+    ) -> list[Kernel]:
+        """One on the inputs, the others on Gram matrices."""
+        return [make_kernel(num_features, ard=ard), *(make_kernel() for _ in range(depth - 1))]
+
+
+class ModelWithWidths(DeepModel):
+    """A deep kernel process whose hidden layers have widths, and random starting values."""
+
+    @classmethod
+    def _settings_from_data(
+        cls, num_features: int, depth: int, width: int | None, seed: int
+    ) -> dict[str, Any]:
+        widths = [num_features if width is None else width] * (depth - 1)
+        return {"widths": widths, "seed": seed}
 
 
 def logarithmic_parameters() -> AbstractContextManager[None]:
@@ -111,6 +172,17 @@ def relu(num_features: int | None = None, *, ard: bool = True) -> Kernel:
 
 
 KERNELS = {"squared_exponential": squared_exponential, "relu": relu}
+
+
+def kernel_maker(kernel: str | Kernel) -> Callable[..., Kernel]:
+    """A function of the number of features, or of nothing for a kernel on Gram matrices.
+
+    :param kernel: a name, or a kernel to copy.
+    """
+    if isinstance(kernel, Kernel):
+        return lambda num_features=None, *, ard=True: gpflow.utilities.deepcopy(kernel)
+    check_choice("kernel", kernel, tuple(KERNELS))
+    return KERNELS[kernel]
 
 
 def cluster(

@@ -10,18 +10,19 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, RegressionData
+from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
-from ..chains import chain_sizes
-from ..checks import check_choice, check_positive_integer
-from ..layers import LatentVariableLayer, Observed, SparseGP
-from ..layers.latent_variable import expected_log_ratio, sampled_log_ratio
-from ..layers.sparse_gp import WhitenedPosterior
+from ..checks import check_choice, check_flag, check_positive_integer
+from ..layers import FeatureLayer, Observed
+from ..layers.features.latent_variable import expected_log_ratio, sampled_log_ratio
+from ..parallel import map_over_samples
 from ..random import Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
-from .checks import check_labels, check_shapes
+from .checks import check_outputs_of_layers, check_shapes, check_targets, num_latent_gps_for
+from .sampled_likelihood import of_likelihood
 
 INFERENCES = ("vi", "iwvi", "iwvi-independent")
 
@@ -38,7 +39,7 @@ class LatentVariableDGP(MonteCarloModel):
     draw of the functions maps on. The published code draws the functions anew for each of the K; that
     is "iwvi-independent", which is no bound, to compare with.
 
-    :param layers: `LatentVariableLayer`s and `SparseGP`s, a `SparseGP` last.
+    :param layers: `LatentVariableLayer`s, `SparseGP`s and other `FeatureLayer`s, one with `marginals` last.
     :param likelihood: a GPflow likelihood with variational expectations.
     :param inference: "vi", "iwvi" or "iwvi-independent".
     :param num_importance_samples: K.
@@ -46,12 +47,12 @@ class LatentVariableDGP(MonteCarloModel):
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param doubly_reparametrised: the encoder's gradient by [Tucker et al. 2019, arXiv:1810.04152], of
         lower variance for many importance samples at up to three times the cost; for "iwvi".
-    :param jitter: added to covariances; default GPflow's.
+    :param jitter: added to covariances, of all the layers; default each layer's own.
     """
 
     def __init__(
         self,
-        layers: Sequence[LatentVariableLayer | SparseGP],
+        layers: Sequence[FeatureLayer],
         likelihood: Likelihood,
         *,
         inference: Literal["vi", "iwvi", "iwvi-independent"] = "iwvi",
@@ -64,17 +65,14 @@ class LatentVariableDGP(MonteCarloModel):
     ) -> None:
         check_choice("inference", inference, INFERENCES)
         check_positive_integer("num_importance_samples", num_importance_samples)
+        check_flag("doubly_reparametrised", doubly_reparametrised)
         if doubly_reparametrised and inference != "iwvi":
             raise ValueError(
                 f"doubly_reparametrised: it is for inference 'iwvi', got {inference!r}"
             )
         num_features = check_layers(layers)
         num_outputs = layers[-1].output_dim_of(num_features)
-        if likelihood.latent_dim not in (None, num_outputs):
-            raise ValueError(
-                f"layers: the last gives {num_outputs} outputs, {type(likelihood).__name__} needs "
-                f"{likelihood.latent_dim}"
-            )
+        check_outputs_of_layers(likelihood, num_outputs)
         super().__init__(
             likelihood,
             num_latent_gps=num_outputs,
@@ -88,8 +86,10 @@ class LatentVariableDGP(MonteCarloModel):
         self.num_importance_samples = num_importance_samples
         self.doubly_reparametrised = doubly_reparametrised
         self._num_features = num_features
-        for layer in self._gp_layers:
-            layer.jitter = self.jitter
+        if jitter is not None:
+            for layer in self.layers:
+                if hasattr(layer, "jitter"):
+                    layer.jitter.assign(jitter)
 
     @classmethod
     def from_architecture(
@@ -102,22 +102,25 @@ class LatentVariableDGP(MonteCarloModel):
         num_inner_gps: int = 5,
         amortised: bool = True,
         whiten: bool = True,
+        kernel: str | Kernel = "squared_exponential",
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
     ) -> Self:
         """The paper's model for X [N, D] and Y [N, P], both normalised.
 
-        Squared-exponential kernels with ARD, inducing points at the centres of a k-means clustering of
-        the inputs, inner GP layers that map D columns to D through `num_inner_gps` GPs in the inputs'
-        leading principal directions, added to the identity, and start nearly deterministic; a
-        Gaussian likelihood of variance 0.01.
+        Kernels with ARD, those of inner layers with a fixed variance, inducing points at the centres of
+        a k-means clustering of the inputs, inner GP layers that map D columns to D through
+        `num_inner_gps` GPs in the inputs' leading principal directions, added to the identity, and start
+        nearly deterministic; a Gaussian likelihood of variance 0.01.
 
         :param architecture: LV and GP joined by hyphens, such as "LV-GP-GP"; GP last.
         :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
         :param num_inducing: M of each GP layer.
         :param latent_dim: d of each latent-variable layer.
         :param num_inner_gps: at most; no more than X has columns.
+        :param kernel: "squared_exponential" or "relu", with a scale of each column; or a GPflow kernel, of
+            which every GP layer gets a copy as it is.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
@@ -125,17 +128,18 @@ class LatentVariableDGP(MonteCarloModel):
         X, Y = data
         check_shapes(X, Y)
         likelihood = likelihood or gpflow.likelihoods.Gaussian(0.01)
-        check_labels(likelihood, Y)
+        check_targets(likelihood, Y)
         layers = build_layers(
             architecture,
             X,
             Y,
-            num_outputs=likelihood.latent_dim or np.shape(Y)[1],
+            num_outputs=num_latent_gps_for(likelihood, Y),
             num_inducing=num_inducing,
             latent_dim=latent_dim,
             num_inner_gps=num_inner_gps,
             amortised=amortised,
             whiten=whiten,
+            kernel=kernel,
             seed=seed,
         )
         return cls(layers, likelihood, **settings)
@@ -152,7 +156,7 @@ class LatentVariableDGP(MonteCarloModel):
         return self._num_features
 
     @property
-    def output_layer(self) -> SparseGP:
+    def output_layer(self) -> FeatureLayer:
         """The last layer."""
         return self.layers[-1]
 
@@ -167,11 +171,11 @@ class LatentVariableDGP(MonteCarloModel):
         rows: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: the sum over the rows given, latent variables included; -KL of the GPs."""
-        X, Y = self._check_data(data)
+        X, Y = self.check_data(data)
         S = self._number_of_samples(num_samples)
         observed = Observed(X, tf.cast(Y, X.dtype), rows)
         posteriors = [
-            tuple(tf.tile(moment, [S, 1]) for moment in layer.posterior(observed))
+            tuple(tf.tile(moment, [S, 1]) for moment in layer.latent_posterior(observed))
             for layer in self._latent_layers
         ]
         for_latents, for_layers = split(seed, 2)
@@ -191,7 +195,7 @@ class LatentVariableDGP(MonteCarloModel):
 
     def prior_kl(self) -> tf.Tensor:
         """KL(Q || P) of the GP layers' inducing values []."""
-        return tf.add_n([layer.prior_kl() for layer in self._gp_layers])
+        return -tf.add_n([draw.log_ratio for draw in self.sample_layers(1, 0)])
 
     def _log_weights(
         self,
@@ -245,89 +249,90 @@ class LatentVariableDGP(MonteCarloModel):
         data: RegressionData,
         num_samples: int,
         latents: Sequence[tf.Tensor],
-        seed: tf.Tensor,
+        seed: Seed,
         own_gradient: bool = False,
     ) -> tf.Tensor:
         """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K]."""
         X, Y = data
-        moments = self._moments(X, num_samples, latents, seed, own_gradient)
+        draws = self.sample_layers(num_samples, seed)
+        points = tf.tile(X, [num_samples, 1])[:, None]
+        how = {"full_cov": self.inference != "iwvi-independent"}
+        if own_gradient:
+            how["own_gradient"] = True
+        moments = self._through_layers(points, latents, draws, seed, **how)
         num_draws = moments[0].shape[1]
         shape = [num_samples, -1, num_draws]
         by_draw = tuple(_draws_first(moment, shape) for moment in moments)
         for_likelihood = fold_in(seed, len(self.layers))
-        expected = self._of_likelihood("variational_expectations", X, by_draw, for_likelihood, Y)
+        expected = of_likelihood(
+            self.likelihood, "variational_expectations", X, by_draw, for_likelihood, Y
+        )
         expected = tf.reshape(expected, [num_samples, num_draws, -1])
         return tf.reshape(tf.transpose(expected, [0, 2, 1]), [-1, num_draws])
 
-    def _moments(
+    def _through_layers(
         self,
-        X: tf.Tensor,
-        num_samples: int,
+        points: tf.Tensor,
         latents: Sequence[tf.Tensor],
-        seed: tf.Tensor,
-        own_gradient: bool = False,
+        draws: Sequence[Any],
+        seed: Seed,
+        **how: bool,
     ) -> MeanAndVariance:
-        """Mean and variance of the last layer [S N, K, P], K = 1 without latent variables.
+        """Mean and variance of the last layer [R, K, P] at rows of features [R, 1 or K, D].
 
-        The rows go through the layers in independent chains, one for each of TensorFlow's inter-op
-        threads; what the chains share is computed once.
+        The rows go through the layers in independent parts; what those share is computed once.
+
+        :param latents: latent variables [R, K, d] of each latent-variable layer.
+        :param draws: of `sample_layers`.
+        :param how: arguments of the inner layers' `condition`.
         """
-        points = tf.tile(X, [num_samples, 1])[:, None]
-        posteriors = [layer.posterior() for layer in self._gp_layers]
-        random: list[tf.Tensor] = []
-        remaining, num_draws = iter(latents), 1
-        for number, layer in enumerate(self.layers[:-1]):
-            if isinstance(layer, LatentVariableLayer):
-                random.append(next(remaining))
-                num_draws = random[-1].shape[1]
-            else:
-                noise = layer.sample_noise(tf.shape(points)[0], num_draws, fold_in(seed, number))
-                random.append(noise)
-        sizes = [-1] if points.shape[0] is None else chain_sizes(points.shape[0])
-        chains = zip(*(tf.split(part, sizes) for part in (points, *random)), strict=True)
-        moments = [
-            self._chain(features, drawn, posteriors, own_gradient) for features, *drawn in chains
-        ]
-        return tuple(tf.concat(parts, 0) for parts in zip(*moments, strict=True))
 
-    def _chain(
-        self,
-        features: tf.Tensor,
-        random: Sequence[tf.Tensor],
-        posteriors: Sequence[WhitenedPosterior],
-        own_gradient: bool,
-    ) -> MeanAndVariance:
-        """From some rows [R, 1, D] and each inner layer's random numbers to the last layer's moments."""
-        *inner, last = posteriors
-        remaining = iter(inner)
-        for layer, drawn in zip(self.layers[:-1], random, strict=True):
-            if isinstance(layer, LatentVariableLayer):
-                features = layer.propagate(features, drawn)
-            else:
-                features = layer.propagate_noise(
-                    features,
-                    drawn,
-                    next(remaining),
-                    joint=self.inference != "iwvi-independent",
-                    own_gradient=own_gradient,
-                )
-        return self.output_layer.marginals(features, last)
+        def part(arguments: tuple[tf.Tensor, ...], seed: Seed) -> MeanAndVariance:
+            features, *remaining = arguments
+            for number, layer in enumerate(self.layers[:-1]):
+                if layer.latent_dim:
+                    features = layer.append(features, remaining.pop(0))
+                else:
+                    features = layer.condition(
+                        draws[number], features, seed=fold_in(seed, number), **how
+                    )
+            return self.output_layer.marginals(features, draws[-1])
+
+        return map_over_samples(part, points.shape[0], (points, *latents), seed)
 
     # Prediction
 
-    def _output_moments(
-        self, X: tf.Tensor, num_samples: int, seed: tf.Tensor, first: int = 0
-    ) -> MeanAndVariance:
-        if len(self.layers) == 1:
-            num_samples = 1
-        for_latents, for_layers = split(fold_in(seed, first), 2)
-        rows = num_samples * tf.shape(X)[0]
-        latents = [
-            normal([rows, 1, layer.latent_dim], fold_in(for_latents, i), X.dtype)
-            for i, layer in enumerate(self._latent_layers)
+    def sample_layers(self, num_samples: int, seed: Seed) -> list[Any]:
+        """Each layer's factorisations; the inducing values are integrated out."""
+        return [
+            layer.sample(seed=fold_in(seed, number), num_samples=num_samples)
+            for number, layer in enumerate(self.layers)
         ]
-        moments = self._moments(X, num_samples, latents, for_layers)
-        return tuple(tf.reshape(moment, [num_samples, -1, moment.shape[-1]]) for moment in moments)
+
+    def condition_layers(
+        self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
+    ) -> MeanAndVariance:
+        """Mean [S, N, P] and variance [S, N, P] at X, or covariance [S, P, N, N]: see the base class."""
+        num_samples = 1 if len(self.layers) == 1 else num_samples
+
+        def part(features: tf.Tensor, seed: Seed) -> MeanAndVariance:
+            for number, layer in enumerate(self.layers[:-1]):
+                features = layer.condition(
+                    draws[number],
+                    features,
+                    seed=fold_in(seed, number),
+                    full_cov=full_cov,
+                    common_noise=not full_cov,
+                )
+            return self.output_layer.marginals(features, draws[-1], full_cov=full_cov)
+
+        features = tf.tile(X[None], [num_samples, 1, 1])
+        return map_over_samples(part, num_samples, features, as_seed(seed))
+
+    @property
+    def num_inducing_points(self) -> int:
+        """M, the most of a layer."""
+        return max(getattr(layer, "num_inducing", 0) for layer in self.layers)
 
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
@@ -337,7 +342,7 @@ class LatentVariableDGP(MonteCarloModel):
         :param Xnew: [N, D].
         """
         check_positive_integer("num_samples", num_samples)
-        X = self._check_inputs(Xnew)
+        X = self.check_inputs(Xnew)
         features = tf.tile(X[None], [num_samples, 1, 1])
         for layer, layer_seed in zip(self.layers, split(seed, len(self.layers)), strict=True):
             features = layer.prior_sample(features, seed=layer_seed)
@@ -348,10 +353,11 @@ class LatentVariableDGP(MonteCarloModel):
     def check_num_data(self, num_data: int) -> None:
         """Raise `ValueError` for another number of rows than there are free latent parameters."""
         for layer in self._latent_layers:
-            if layer.num_points not in (None, num_data):
+            num_points = getattr(layer, "num_points", None)
+            if num_points not in (None, num_data):
                 raise ValueError(
-                    f"data: got {num_data} rows, the LatentVariableLayer has free parameters for "
-                    f"{layer.num_points}: train on the rows it was made for, or use an encoder"
+                    f"data: got {num_data} rows, the {type(layer).__name__} has free parameters for "
+                    f"{num_points}: train on the rows it was made for, or use an encoder"
                 )
 
     def training_settings(self) -> dict[str, Any]:
@@ -364,53 +370,56 @@ class LatentVariableDGP(MonteCarloModel):
             "doubly_reparametrised": self.doubly_reparametrised,
         }
 
-    def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:
+    def locate_failure(self, X: tf.Tensor, seed: Seed) -> str:
         """One clause naming the first layer whose values at X [N, D] are not finite."""
         features = X[:, None]
         for number, layer in enumerate(self.layers, 1):
             where = f"layer {number} of {len(self.layers)} ({type(layer).__name__})"
-            if isinstance(layer, LatentVariableLayer):
-                latent = normal([len(X), 1, layer.latent_dim], as_seed(seed), X.dtype)
-                features = layer.propagate(features, latent)
-            elif not all(all_finite(moment) for moment in layer.marginals(features)):
-                return f"{where} gives values that are not finite"
+            draw = layer.sample(seed=seed)
+            if layer is self.output_layer:
+                values = layer.marginals(features, draw)
             else:
-                features = layer.propagate(features, seed=seed)
+                features = layer.condition(draw, features, seed=seed)
+                values = (features,)
+            if not all(all_finite(value) for value in values):
+                return f"{where} gives values that are not finite"
         return EVERY_LAYER_FINITE
 
     @property
-    def _gp_layers(self) -> list[SparseGP]:
-        return [layer for layer in self.layers if isinstance(layer, SparseGP)]
-
-    @property
-    def _latent_layers(self) -> list[LatentVariableLayer]:
-        return [layer for layer in self.layers if isinstance(layer, LatentVariableLayer)]
+    def _latent_layers(self) -> list[Any]:
+        return [layer for layer in self.layers if layer.latent_dim]
 
 
-def check_layers(layers: Sequence[LatentVariableLayer | SparseGP]) -> int:
+def check_layers(layers: Sequence[FeatureLayer]) -> int:
     """The number of input columns D that the layers take.
 
-    :raises ValueError: for none, a latent-variable layer last, or columns that do not agree.
+    :raises ValueError: for none, a last layer without marginals, or columns that do not agree.
     """
     if not isinstance(layers, Sequence) or not layers:
         raise ValueError("layers: needs a list of LatentVariableLayer and SparseGP, got none")
     for layer in layers:
-        if not isinstance(layer, (LatentVariableLayer, SparseGP)):
+        if not isinstance(layer, FeatureLayer):
             raise ValueError(
-                f"layers: got {type(layer).__name__} among them, needs LatentVariableLayer and SparseGP"
+                f"layers: got {type(layer).__name__} among them, needs LatentVariableLayer, SparseGP or "
+                "another FeatureLayer"
             )
-    if not isinstance(layers[-1], SparseGP):
-        raise ValueError("layers: the last is a LatentVariableLayer, needs a SparseGP last")
-    first = next(i for i, layer in enumerate(layers) if isinstance(layer, SparseGP))
-    columns = layers[first].input_dim - sum(layer.latent_dim for layer in layers[:first])
+    if type(layers[-1]).marginals is FeatureLayer.marginals:
+        raise ValueError(
+            f"layers: the last is a {type(layers[-1]).__name__}, needs a SparseGP last"
+        )
+    taken = ((i, layer.input_dim) for i, layer in enumerate(layers))
+    first, takes = next(((i, dim) for i, dim in taken if dim is not None), (None, None))
+    if first is None or takes is None:
+        raise ValueError("layers: none says how many columns it takes, needs input_dim of one")
+    columns = takes - sum(layer.output_dim_of(0) for layer in layers[:first])
     if columns < 0:
         raise ValueError(
-            f"layers: layer {first + 1} takes {layers[first].input_dim} columns, fewer than the latent "
+            f"layers: layer {first + 1} takes {takes} columns, fewer than the latent "
             "variables before it"
         )
     num_features = columns
     for number, layer in enumerate(layers, 1):
-        if isinstance(layer, SparseGP) and layer.input_dim != columns:
+        if layer.input_dim not in (None, columns):
             raise ValueError(
                 f"layers: layer {number} takes {layer.input_dim} columns, those before it give {columns}"
             )

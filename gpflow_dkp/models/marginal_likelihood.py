@@ -15,6 +15,11 @@ from ..checks import check_positive_integer
 ATTEMPTS = 5
 """Searches, where one ends because it tried a point with no finite marginal likelihood."""
 
+MIN_NOISE = 1e-4
+"""Least noise variance of a search, relative to the targets'.
+
+Without it, targets without noise that a smooth function gives lead to kernels of variance 1e20."""
+
 
 def marginal_likelihood_start(
     kernel: Kernel,
@@ -35,15 +40,19 @@ def marginal_likelihood_start(
     :param kernel: any GPflow kernel; its trainable parameters change.
     :param X: [N, D].
     :param Y: targets [N, P].
-    :param noise_variance: to start from.
+    :param noise_variance: to start from, at least ten times the least.
     :param num_points: rows taken at random, at a cost of their cube.
     :param seed: of the choice.
-    :returns: the noise variance found.
+    :returns: the noise variance found, at least 1e-4 of the targets' variance.
     :raises ValueError: the marginal likelihood is not finite at the start.
     """
     check_positive_integer("num_points", num_points)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_points]
-    model = gpflow.models.GPR((X[rows], Y[rows]), kernel, noise_variance=noise_variance)
+    least = max(MIN_NOISE * float(np.mean(np.var(Y[rows], 0))), 2.0 * _least_of_gpflow())
+    likelihood = gpflow.likelihoods.Gaussian(
+        max(noise_variance, 10.0 * least), variance_lower_bound=least
+    )
+    model = gpflow.models.GPR((X[rows], Y[rows]), kernel, likelihood=likelihood)
     optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
     best = _loss(model), optimizer.pack_tensors(variables)
     if not np.isfinite(best[0]):
@@ -71,6 +80,11 @@ def marginal_likelihood_start(
         # A step too far, as towards a singular kernel: on from the best point, by its gradient at first.
         optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
     return float(model.likelihood.variance.numpy())
+
+
+def _least_of_gpflow() -> float:
+    """What a Gaussian likelihood's variance has to exceed."""
+    return gpflow.config.default_likelihood_positive_minimum()
 
 
 def _loss(model: gpflow.models.GPR) -> float:

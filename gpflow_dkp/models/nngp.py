@@ -7,11 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, SeparateIndependent
 from gpflow.likelihoods import Likelihood
 
 from .. import gram
-from ..gram import GramBlocks
+from ..gram import Composed
+from .checks import check_kernels
 from .from_data import DeepModel
 
 
@@ -20,14 +21,12 @@ class NNGP(DeepModel):
 
     The limit of `DWP` and `DGP` as the widths grow, and, with a first kernel on X / sqrt(D), of `DIWP`
     as delta grows: with arc-cosine kernels the neural network Gaussian process of an infinitely wide
-    network.
+    network. Its one layer has the kernel `gram.Composed`.
 
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
 
-    Other arguments as in `DeepKernelProcess`.
+    Other arguments as in `DeepModel` and `DeepKernelProcess`.
     """
-
-    _has_widths = False
 
     def __init__(
         self,
@@ -36,17 +35,18 @@ class NNGP(DeepModel):
         inducing_variable: InducingVariables | tf.Tensor,
         **settings: Any,
     ) -> None:
-        super().__init__(kernels, likelihood, inducing_variable, [], **settings)
+        kernels = check_kernels(kernels)
+        if len(kernels) > 1 and any(isinstance(kernel, SeparateIndependent) for kernel in kernels):
+            raise ValueError(
+                "kernels: got SeparateIndependent among them, NNGP takes it alone only"
+            )
+        for kernel in kernels[1:]:
+            gram.check_computable_from_gram(kernel)
+        composed = kernels[0] if len(kernels) == 1 else Composed(kernels)
+        super().__init__([], composed, likelihood, inducing_variable, **settings)
 
     @property
-    def _gram_kernels(self) -> list[Kernel]:
-        """None: there are no layers between the kernels."""
-        return []
-
-    def _input_covariance(self, Z: InducingVariables | tf.Tensor, X: tf.Tensor) -> GramBlocks:
-        """All kernels in turn, jitter on the last, without a sample dimension."""
-        first, *rest = self.kernels
-        blocks = gram.from_inputs(first, Z, X)
-        for kernel in rest:
-            blocks = gram.covariance(kernel, blocks)
-        return blocks.with_jitter(self.jitter).with_data_dtype(self._data_dtype)
+    def kernels(self) -> list[Kernel]:
+        """The kernels that are composed."""
+        kernel = self.output_layer.kernel
+        return kernel.kernels if isinstance(kernel, Composed) else [kernel]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from .history import History
+
+_ABSENT = object()
 
 
 class CheckpointError(ValueError):
@@ -25,11 +26,15 @@ class Checkpoints:
 
     :param directory: made if absent; one run each.
     :param settings: what must agree for a run to go on.
+    :param reasons: of settings' names, why they must.
     :param items: what `tf.train.Checkpoint` saves.
     """
 
-    def __init__(self, directory: str | Path, settings: dict[str, Any], **items: Any) -> None:
+    def __init__(
+        self, directory: str | Path, settings: dict[str, Any], reasons: dict[str, str], **items: Any
+    ) -> None:
         self._directory = Path(directory)
+        self._reasons = reasons
         self._settings = json.loads(json.dumps(settings))
         self._items = items
         try:
@@ -81,17 +86,17 @@ class Checkpoints:
             raise CheckpointError(
                 f"checkpoint {self._index} cannot be read; {start_anew}"
             ) from error
-        different = sorted(
-            key
-            for key in {*settings, *self._settings}
-            if settings.get(key) != self._settings.get(key)
-        )
-        if different:
-            key = different[0]
+        # Those with reasons last: what they follow from may differ as well.
+        for key in sorted(
+            {*settings, *self._settings}, key=lambda key: (key in self._reasons, key)
+        ):
+            theirs, ours = _brief(settings, key), _brief(self._settings, key)
+            if settings.get(key, _ABSENT) == self._settings.get(key, _ABSENT):
+                continue
+            because = f", {self._reasons[key]}" if key in self._reasons else ""
             raise CheckpointError(
-                f"checkpoint {self._directory} is of another run: its {key} is "
-                f"{reprlib.repr(settings.get(key))}, this one's {reprlib.repr(self._settings.get(key))}; "
-                f"use the same settings, or {start_anew}"
+                f"checkpoint {self._directory} is of another run: its {key} is {theirs}, this one's {ours}"
+                f"{because}; use the same settings, or {start_anew}"
             )
         try:
             history = History.load(self._directory / f"{name}.history.json")
@@ -109,3 +114,11 @@ class Checkpoints:
                 f"checkpoint {self._directory / name} is incomplete or damaged; {start_anew}"
             ) from error
         return step, history
+
+
+def _brief(settings: dict[str, Any], key: str) -> str:
+    """A setting in an error message."""
+    if key not in settings:
+        return "absent"
+    text = str(settings[key])
+    return text if len(text) < 100 else f"{text[:97]}..."

@@ -15,7 +15,8 @@ class History:
     :param elbo: the bound per data point at each step, with the KL weight of that step.
     :param validation: pairs (step, mean log density per validation point).
     :param recoveries: steps that were retried with more jitter after a failed Cholesky.
-    :param halvings: steps whose natural-gradient step was halved to keep the covariance positive definite.
+    :param halvings: steps whose natural-gradient step was halved, to keep a matrix positive definite or the
+        bound from falling.
     :param seconds: wall-clock time of the whole run, compilation and earlier, killed starts included.
     :param step_seconds: wall-clock time of the `timed_steps`, those after the call that compiles.
     """
@@ -40,6 +41,11 @@ class History:
         :raises ValueError: there was no validation.
         """
         return max(self.validation, key=lambda pair: -math.inf if math.isnan(pair[1]) else pair[1])
+
+    def drop_validation(self, step: int) -> None:
+        """Forget the last validation if it was after `step`."""
+        if self.validation and self.validation[-1][0] == step:
+            self.validation.pop()
 
     @property
     def num_recoveries(self) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from numbers import Integral, Real
+from typing import TypeAlias, cast
 
 import tensorflow as tf
+
+from .arguments import is_real
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,9 @@ class ExponentialDecay:
 LearningRate: TypeAlias = "float | Sequence[tuple[float, float]] | ExponentialDecay"
 Schedule: TypeAlias = "tuple[tuple[float, float], ...] | ExponentialDecay"
 
+ANNEALED = 0.05
+"""Part of the steps over which the KL term is annealed by default: 1 000 of the papers' 20 000."""
+
 PAPER_LEARNING_RATE: LearningRate = ((0.0, 1e-2), (0.5, 1e-3))
 """1e-2, then 1e-3 after half of the steps ([ICML21], [NeurIPS21], [UAI23])."""
 
@@ -35,17 +41,24 @@ def check_learning_rate(learning_rate: LearningRate, name: str = "learning_rate"
     """
     if isinstance(learning_rate, ExponentialDecay):
         decay = learning_rate
-        if not (0 < decay.rate < math.inf and 0 < decay.factor <= 1 and decay.every >= 1):
+        numbers = (
+            is_real(decay.rate) and is_real(decay.factor) and isinstance(decay.every, Integral)
+        )
+        if not (numbers and decay.rate > 0 and 0 < decay.factor <= 1 and decay.every >= 1):
             raise ValueError(
                 f"{name}: got {decay}, needs a positive rate, a factor in (0, 1] and every of at least 1"
             )
         return decay
-    if isinstance(learning_rate, (int, float)):
+    if isinstance(learning_rate, Real) and not isinstance(learning_rate, bool):
         learning_rate = ((0.0, float(learning_rate)),)
     try:
-        schedule = tuple((float(start), float(rate)) for start, rate in learning_rate)
+        pairs = [(start, rate) for start, rate in cast(Iterable, learning_rate)]
+        schedule = tuple((float(start), float(rate)) for start, rate in pairs)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: got {learning_rate}, needs a rate or pairs") from error
+        raise ValueError(
+            f"{name}: got {learning_rate!r}, needs a rate, pairs (fraction of the steps, rate) or an "
+            "ExponentialDecay"
+        ) from error
     starts = [start for start, _ in schedule]
     rising = all(a < b for a, b in itertools.pairwise(starts))
     if not schedule or starts[0] != 0 or not rising or starts[-1] >= 1:
@@ -56,6 +69,11 @@ def check_learning_rate(learning_rate: LearningRate, name: str = "learning_rate"
     if any(not 0 < rate < math.inf for _, rate in schedule):
         raise ValueError(f"{name}: got {learning_rate}, needs positive rates")
     return schedule
+
+
+def depends_on_num_steps(schedule: Schedule) -> bool:
+    """Whether the rate of a step depends on how many there will be."""
+    return not isinstance(schedule, ExponentialDecay) and len(schedule) > 1
 
 
 def learning_rate_at(
@@ -69,6 +87,13 @@ def learning_rate_at(
     for start, value in schedule[1:]:
         rate = tf.where(step >= round(start * num_steps), tf.constant(value, dtype), rate)
     return rate
+
+
+def annealing_steps_of(kl_annealing_steps: int | None, num_steps: int) -> int:
+    """Steps over which the KL term is annealed: as given, or `ANNEALED` of all."""
+    if kl_annealing_steps is None:
+        return round(ANNEALED * num_steps)
+    return kl_annealing_steps
 
 
 def kl_weight_at(annealing_steps: int, step: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

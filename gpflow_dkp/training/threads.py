@@ -10,7 +10,7 @@ import tensorflow as tf
 def configure_threads(num_threads: int | None = None) -> None:
     """One thread an operation and `num_threads` operations at a time, for the whole process.
 
-    The models split their samples into as many independent chains, which beats splitting each matrix
+    The models split their samples into as many independent parts, which beats splitting each matrix
     product. Call it before TensorFlow's first operation; importing this library never does.
 
     :param num_threads: default the number of processors this process may use.

@@ -286,3 +286,106 @@ def test_transpose() -> None:
     np.testing.assert_array_equal(
         linalg.transpose(dense(S, M, N)), np.swapaxes(dense(S, M, N), 1, 2)
     )
+
+
+SECOND_ORDER: dict[str, tuple[Callable, Callable, list[tuple[int, ...]]]] = {
+    "outer_product": (
+        linalg.outer_product,
+        lambda R: tf.matmul(R, R, transpose_b=True),
+        [(S, M, D)],
+    ),
+    "quadratic_forms": (
+        lambda a, R: linalg.quadratic_forms(a, R + linalg.transpose(R)),
+        lambda a, R: tf.einsum("nkm,lmi,nji->nlkj", a, R + linalg.transpose(R), a),
+        [(N, 2, M), (S, M, M)],
+    ),
+    "matmul": (lambda a, b: linalg.matmul(a, b, tf.float32), tf.matmul, [(S, D, M), (S, M, N)]),
+    "triangular_solve": (
+        lambda L, b: linalg.triangular_solve(lower(L), b, tf.float32),
+        lambda L, b: tf.linalg.triangular_solve(lower(L), b),
+        [(S, M, M), (S, M, N)],
+    ),
+}
+
+
+def lower(matrix: tf.Tensor) -> tf.Tensor:
+    return tf.linalg.band_part(matrix, -1, 0) + 3.0 * tf.eye(M, dtype=matrix.dtype)
+
+
+def gradient_of_gradient(
+    function: Callable, arguments: list[tf.Tensor], stop: bool = False
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """The gradients of a function's cube, and those of their squared length."""
+    with tf.GradientTape() as outer:
+        outer.watch(arguments)
+        with tf.GradientTape() as inner:
+            inner.watch(arguments)
+            outputs = tf.nest.flatten(function(*arguments))
+            loss = tf.add_n([tf.reduce_sum(output**3) for output in outputs])
+        gradients = inner.gradient(loss, arguments)
+        if stop:
+            gradients = [tf.stop_gradient(gradient) for gradient in gradients]
+        squares = [tf.reduce_sum(g**2 * x) for g, x in zip(gradients, arguments, strict=True)]
+        total = tf.add_n(squares)
+    return gradients, outer.gradient(total, arguments)
+
+
+def in_a_graph(run: Callable) -> Callable:
+    return lambda *arguments, **settings: tf.function(
+        lambda: run(*arguments, **settings), autograph=False
+    )()
+
+
+runs = pytest.mark.parametrize(
+    "run", [gradient_of_gradient, in_a_graph(gradient_of_gradient)], ids=["eager", "graph"]
+)
+
+
+@runs
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "half_logdet_from_chol"])
+def test_a_constant_factorisation_has_no_second_derivative(name: str, run: Callable) -> None:
+    fast, _, arguments_of = OPERATIONS[name]
+    with pytest.raises(LookupError, match=r"\w+ has no second derivatives.* Use an optim"):
+        run(fast, [spd(), *arguments_of(())])
+
+
+@pytest.mark.parametrize("name", ["half_logdet", "conditional"])
+def test_a_compiled_operation_has_no_second_derivative(name: str) -> None:
+    fast, _, arguments_of = OPERATIONS[name]
+    compiled = tf.function(fast)
+    arguments = [spd(), *arguments_of(())]
+    with pytest.raises(LookupError, match="has no second derivatives"):
+        gradient_of_gradient(compiled, arguments)
+    # A first derivative on a persistent tape is no second one.
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(arguments)
+        value = tf.add_n([tf.reduce_sum(part) for part in tf.nest.flatten(compiled(*arguments))])
+    assert all(gradient is not None for gradient in tape.gradient(value, arguments))
+
+
+@runs
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_stopped_gradient_may_be_used_inside_a_tape(name: str, run: Callable) -> None:
+    """d sum(g^2 x) / dx = g^2 for a constant g, which is the gradient outside that tape."""
+    fast, _, arguments_of = OPERATIONS[name]
+    arguments = [spd(), *arguments_of(())]
+    gradients, squares = run(fast, arguments, stop=True)
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        outputs = tf.nest.flatten(fast(*arguments))
+        loss = tf.add_n([tf.reduce_sum(output**3) for output in outputs])
+    expected = tape.gradient(loss, arguments)
+    for gradient, square, value in zip(gradients, squares, expected, strict=True):
+        np.testing.assert_allclose(gradient, value, rtol=1e-12)
+        np.testing.assert_allclose(square, np.square(value), rtol=1e-12)
+
+
+@runs
+@pytest.mark.parametrize("name", SECOND_ORDER)
+def test_second_derivatives_are_those_of_the_formula(name: str, run: Callable) -> None:
+    """To the precision of the gradient's products, which are in single precision where they can be."""
+    fast, plain, shapes = SECOND_ORDER[name]
+    arguments = [dense(*shape, seed=30 + i) for i, shape in enumerate(shapes)]
+    for actual, expected in zip(run(fast, arguments)[1], run(plain, arguments)[1], strict=True):
+        scale = np.max(np.abs(expected))
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * scale)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import types
 
 import pytest
+
+import gpflow_dkp
 
 PACKAGES = [
     "gpflow_dkp",
@@ -38,3 +42,17 @@ def test_all_names_what_the_package_imports(name: str) -> None:
     assert imported <= set(package.__all__)
     for exported in package.__all__:
         assert hasattr(package, exported)
+
+
+def test_one_import_reaches_every_module_of_the_contents() -> None:
+    """In a fresh process: here another test may have imported them."""
+    program = (
+        "import gpflow_dkp; print(*(getattr(gpflow_dkp, n).__name__ for n in gpflow_dkp.__all__))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    reached = done.stdout.split()
+    assert reached == [f"gpflow_dkp.{name}" for name in gpflow_dkp.__all__]
+    for name in ("likelihoods", "means", "mixture", "random", "wasserstein"):
+        assert f"gpflow_dkp.{name}" in reached

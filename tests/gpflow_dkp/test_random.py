@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpflow_dkp.random import as_seed, fold_in, gamma, normal, split
+from gpflow_dkp.random import (
+    PartOfSeed,
+    Seed,
+    as_seed,
+    fold_in,
+    gamma,
+    normal,
+    parts_of_seed,
+    split,
+)
 
 CONCENTRATION = tf.constant([0.7, 3.0], tf.float64)
 
@@ -40,7 +49,25 @@ def test_seed_forms() -> None:
     np.testing.assert_array_equal(as_seed(5), [5, 0])
     np.testing.assert_array_equal(as_seed(np.int64(5)), [5, 0])
     np.testing.assert_array_equal(as_seed(tf.constant([5, 6])), [5, 6])
-    assert as_seed(tf.constant(5, tf.int64)).dtype == tf.int32
+    np.testing.assert_array_equal(as_seed([5, 6]), [5, 6])
+    np.testing.assert_array_equal(as_seed(np.array([5, 6])), [5, 6])
+    np.testing.assert_array_equal(as_seed(lambda: 5), [5, 0])
+    for seed in (5, tf.constant(5, tf.int64), tf.constant([5, 6], tf.int64), None):
+        assert as_seed(seed).dtype == tf.int32
+        assert as_seed(seed).shape == [2]
+
+
+@pytest.mark.parametrize("integer", [7, -1, 2**31, 2**40, -(2**50)])
+def test_integer_and_scalar_tensor_are_one_seed(integer: int) -> None:
+    tensor = tf.constant(integer, tf.int64)
+    np.testing.assert_array_equal(as_seed(tensor), as_seed(integer))
+    np.testing.assert_array_equal(tf.function(as_seed)(tensor), as_seed(integer))
+
+
+@pytest.mark.parametrize("seed", [[1, 2, 3], [[1, 2]], 1.5, [0.5, 1.5]])
+def test_other_seeds(seed: object) -> None:
+    with pytest.raises(ValueError, match=r"seed has shape .* it must be an integer, None, or"):
+        as_seed(seed)
 
 
 def test_no_seed_is_governed_by_tensorflows() -> None:
@@ -89,3 +116,90 @@ def test_gamma_with_batch_of_concentrations() -> None:
     concentration = tf.constant(np.full((2, 3), 4.0))
     assert gamma(5, concentration, as_seed(0)).shape == [5, 2, 3]
     assert gamma(tf.constant(5), concentration, as_seed(0)).shape == [5, 2, 3]
+
+
+S = 6
+SIZES = [[6], [2, 4], [1, 3, 2]]
+parted = pytest.mark.parametrize("sizes", SIZES)
+
+
+def draws_of(size: int, seed: Seed) -> list[tf.Tensor]:
+    """Nested seeds, two draws of one of them in other shapes and types, and gammas."""
+    first, second, third = split(seed, 3)
+    inner = split(fold_in(second, 7), 2)
+    return [
+        normal([size, 3], first, tf.float64),
+        normal([size, 2, 2], first, tf.float64),
+        normal([size, 3], first, tf.float32),
+        normal([size], inner[0], tf.float64),
+        normal([size], inner[1], tf.float64),
+        normal([size], fold_in(inner[1], 1), tf.float64),
+        normal([size], fold_in(second, 1), tf.float64),
+        gamma(size, CONCENTRATION, third),
+        gamma(size, 2.0 * CONCENTRATION[:, None], fold_in(third, 0)),
+    ]
+
+
+@parted
+def test_parts_of_a_seed_draw_their_rows_of_the_whole(sizes: list[int]) -> None:
+    """Of every seed derived from it, however nested; eagerly and compiled."""
+    expected = draws_of(S, 3)
+
+    def joined() -> list[tf.Tensor]:
+        parts = [
+            draws_of(size, seed) for size, seed in zip(sizes, parts_of_seed(3, sizes), strict=True)
+        ]
+        return [tf.concat(rows, 0) for rows in zip(*parts, strict=True)]
+
+    for whole, rows, compiled in zip(expected, joined(), tf.function(joined)(), strict=True):
+        np.testing.assert_array_equal(rows, whole)
+        np.testing.assert_allclose(compiled, whole, rtol=1e-6, atol=1e-7)
+
+
+@parted
+def test_parts_draw_once(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of the random numbers is drawn for the first part that asks, and for no other."""
+    calls = []
+    uniform = tf.random.stateless_uniform
+
+    def counting(*args: object) -> tf.Tensor:
+        calls.append(1)
+        return uniform(*args)
+
+    monkeypatch.setattr(tf.random, "stateless_uniform", counting)
+    for size, seed in zip(sizes, parts_of_seed(3, sizes), strict=True):
+        normal([size, 3], split(seed, 2)[1], tf.float64)
+    assert len(calls) == 1
+
+
+@parted
+def test_gradient_of_gammas_in_parts(sizes: list[int]) -> None:
+    def gradient(sizes: list[int], seeds: list[Seed]) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(CONCENTRATION)
+            parts = [gamma(*pair, seed) for *pair, seed in zip(sizes, same, seeds, strict=True)]
+            value = tf.reduce_sum(tf.concat(parts, 0) * weights)
+        return tape.gradient(value, CONCENTRATION)
+
+    weights = np.random.default_rng(0).normal(size=(S, 2))
+    same = [CONCENTRATION]
+    expected = gradient([S], [as_seed(3)])
+    same = [CONCENTRATION] * len(sizes)
+    np.testing.assert_allclose(gradient(sizes, parts_of_seed(3, sizes)), expected, rtol=1e-12)
+
+
+def test_an_item_under_a_tensor() -> None:
+    """`fold_in` of a number known at run time only."""
+    item = tf.constant(5)
+    parts = parts_of_seed(3, [2, 4])
+    rows = [
+        normal([size], fold_in(seed, item), tf.float64)
+        for size, seed in zip([2, 4], parts, strict=True)
+    ]
+    np.testing.assert_array_equal(tf.concat(rows, 0), normal([6], fold_in(3, 5), tf.float64))
+
+
+def test_part_of_a_seed_stays_what_it_is() -> None:
+    (part,) = parts_of_seed(3, [4])
+    assert as_seed(part) is part
+    assert all(isinstance(seed, PartOfSeed) for seed in (*split(part, 2), fold_in(part, 0)))

@@ -14,6 +14,7 @@ from gpflow_dkp.wasserstein import (
     exact_cross_term,
     nuclear_norm,
     nystrom_cross_term,
+    root_distance,
     whitened_nuclear_norm,
 )
 
@@ -252,13 +253,13 @@ def test_rounding_does_not_lift_nystrom_above_the_exact_value(
     x = rng.normal(size=[300, 1])
     k = variance * np.exp(-0.5 * ((x - x.T) / 3.0) ** 2)
     tril = np.linalg.cholesky(k[:20, :20] + jitter * np.eye(20))
-    explained = linalg.solve_triangular(tril, k[:20], lower=True)
-    excess = np.linalg.inv(np.eye(20) + 10.0 * explained @ explained.T) - np.eye(20)
+    explained = linalg.solve_triangular(tril, k[:20], lower=True).T
+    excess = np.linalg.inv(np.eye(20) + 10.0 * explained.T @ explained) - np.eye(20)
     update = LowRankUpdate(*map(tf.constant, (k, explained, explained, excess[None])))
     r = update.to_dense()
     chosen = rng.permutation(300)[:num_chosen]
     r_bs = update._replace(
-        prior=tf.gather(update.prior, chosen, axis=1), right=tf.constant(explained[:, chosen])
+        prior=tf.gather(update.prior, chosen, axis=1), right=tf.constant(explained[chosen])
     )
     r_ss = tf.gather(tf.gather(r, chosen, axis=1), chosen, axis=2)
     k_bs, k_ss = tf.constant(k[:, chosen]), tf.constant(k[np.ix_(chosen, chosen)])
@@ -313,10 +314,10 @@ def test_papers_estimator_of_complex_pairs() -> None:
 def low_rank(k: np.ndarray, seed: int = 7) -> tuple[LowRankUpdate, np.ndarray]:
     """A posterior's covariances at all the points, and the same by NumPy [P, B, B]."""
     rng, num_inducing = np.random.default_rng(seed), 3
-    left = np.linalg.cholesky(k).T[:num_inducing]  # A^T A is below k
+    left = np.linalg.cholesky(k)[:, :num_inducing]  # A A^T is below k
     roots = np.tril(rng.normal(size=[P, num_inducing, num_inducing]))
     excess = roots @ np.swapaxes(roots, 1, 2) - np.eye(num_inducing)
-    dense = np.array([k + left.T @ one @ left for one in excess])
+    dense = np.array([k + left @ one @ left.T for one in excess])
     return LowRankUpdate(*map(tf.constant, (k, left, left, excess))), dense
 
 
@@ -324,7 +325,7 @@ def test_low_rank_update_is_its_dense_matrix() -> None:
     k, _ = covariances()
     whole, dense_whole = low_rank(k)
     some = whole._replace(
-        prior=tf.gather(whole.prior, CHOSEN, axis=1), right=tf.gather(whole.right, CHOSEN, axis=1)
+        prior=tf.gather(whole.prior, CHOSEN, axis=1), right=tf.gather(whole.right, CHOSEN)
     )
     dense_some = dense_whole[:, :, CHOSEN]
     np.testing.assert_allclose(some.to_dense(), dense_some, rtol=0, atol=1e-12)
@@ -483,3 +484,45 @@ def test_cross_spectrum_of_a_rotation_has_its_imaginary_parts() -> None:
     spectrum = cross_spectrum(tf.constant(rotation), tf.constant(np.eye(2)[None])).numpy()
     np.testing.assert_allclose(np.sort(spectrum[0].imag), np.array([-1, 1]) * np.sqrt(0.75) / 4)
     np.testing.assert_allclose(spectrum[0].real, 0.125)
+
+
+# What is no number
+
+
+NOT_FINITE: dict[str, Callable] = {
+    "nuclear norm": nuclear_norm,
+    "whitened nuclear norm": lambda a: whitened_nuclear_norm(a, tf.eye(3, dtype=a.dtype)),
+    "root eigenvalues": lambda a: eigenvalue_cross_term(tf.eye(3, dtype=a.dtype), a),
+    "spectrum": lambda a: tf.math.abs(cross_spectrum(tf.eye(3, dtype=a.dtype), a)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", NOT_FINITE)
+def test_what_is_no_number_gives_none(name: str, value: float, dtype: type) -> None:
+    """Rather than TensorFlow's error; the rest of a batch is as it is alone."""
+    matrices = np.stack([dense(3, 3), dense(3, 3, seed=1)]).astype(dtype)
+    expected = NOT_FINITE[name](tf.constant(matrices[1:]))
+    matrices[0, 1, 2] = value
+    found = NOT_FINITE[name](tf.constant(matrices))
+    assert np.all(np.isnan(found[0]))
+    np.testing.assert_allclose(found[1:], expected, rtol=1e-6)
+
+
+def test_covariance_that_is_not_positive_definite_gives_no_number() -> None:
+    assert np.isnan(whitened_nuclear_norm(dense(4, 3), -np.eye(3)))
+    assert np.isnan(exact_cross_term(-tf.eye(3, dtype=tf.float64), np.eye(3)[None], 0.0)[0])
+
+
+def test_root_of_the_distance() -> None:
+    """With a gradient of zero where there is no positive number, and no number where there is none."""
+    assert float(root_distance(tf.constant(4.0))) == 2.0
+    for value, expected in ((4.0, 0.25), (0.0, 0.0), (-1e-9, 0.0)):
+        point = tf.constant(value)
+        with tf.GradientTape() as tape:
+            tape.watch(point)
+            root = root_distance(point)
+        assert float(root) == max(value, 0.0) ** 0.5
+        assert float(tape.gradient(root, point)) == expected
+    assert np.isnan(root_distance(tf.constant(np.nan)))

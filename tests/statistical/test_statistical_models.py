@@ -10,6 +10,7 @@ from false_alarm import check_equal_means, check_mean, second_moments
 from gpflow.kernels import Linear, SquaredExponential
 from scipy import stats
 
+from gpflow_dkp.layers import GramLayer
 from gpflow_dkp.models import DGP, DIWP, DWP, DeepKernelProcess
 
 N, D, M = 6, 2, 3
@@ -40,10 +41,17 @@ def make_model(model: str, **settings) -> DeepKernelProcess:  # type: ignore[no-
         settings["widths"] = WIDTHS
     built = MODELS[model](make_kernels(model), likelihood, Z, **settings)
     rng = np.random.default_rng(1)
-    for layer in [*built.hidden_layers, built.output_layer]:
-        for variable in layer.trainable_variables:
+    for layer in built.layers:
+        for variable in variational_variables(layer):
             variable.assign_add(0.3 * rng.normal(size=variable.shape))
     return built
+
+
+def variational_variables(layer: GramLayer) -> list[tf.Variable]:
+    """The layer's own, without those of its kernel."""
+    of_kernel = () if layer.kernel is None else layer.kernel.variables
+    known = {variable.ref() for variable in of_kernel}
+    return [variable for variable in layer.trainable_variables if variable.ref() not in known]
 
 
 def set_to_prior(model: DeepKernelProcess) -> DeepKernelProcess:
@@ -142,15 +150,20 @@ def test_prior_of_a_linear_last_layer_has_its_covariance_in_closed_form(model: s
     check_mean(second_moments(draws), covariance[np.tril_indices(3)], rounding=1e-5)
 
 
+@pytest.mark.parametrize("full_cov", [True, False])
 @models
-def test_posterior_at_the_prior_predicts_the_prior(model: str) -> None:
-    """Through the inducing points, one data point at a time, and densely: one marginal."""
+def test_posterior_at_the_prior_predicts_the_prior(model: str, full_cov: bool) -> None:
+    """Through the inducing points, each data point alone or all jointly, and densely: one law."""
     built = set_to_prior(make_model(model))
-    through_inducing = built.predict_f_samples(X[:3], SIZE, seed=4).numpy()[..., 0]
+    through_inducing = built.predict_f_samples(X[:3], SIZE, full_cov, seed=4).numpy()[..., 0]
     dense = built.sample_prior(X[:3], SIZE, seed=5).numpy()[..., 0]
     check_mean(through_inducing, np.zeros(3))
     check_equal_means(through_inducing**2, dense**2)
     check_equal_means(through_inducing**4, dense**4)
+    if full_cov:
+        products, reference = second_moments(through_inducing), second_moments(dense)
+        check_equal_means(products, reference)
+        check_equal_means(second_moments(products), second_moments(reference))
 
 
 def replicate(function: Callable, num_replicates: int) -> np.ndarray:
@@ -202,7 +215,7 @@ def test_importance_weights_have_mean_one(model: str) -> None:
             layer.precision_tril.assign(0.5 * np.eye(M))
         elif model == "DIWP":
             layer.gamma.assign(1.0)
-        for variable in layer.trainable_variables:
+        for variable in variational_variables(layer):
             variable.assign_add(0.1 * rng.normal(size=variable.shape))
     log_ratio = tf.function(lambda seed: built.elbo_terms((X, Y), num_samples=1, seed=seed)[1])
     weights = np.exp([float(log_ratio(tf.constant(seed))) for seed in range(3000)])
@@ -224,22 +237,26 @@ def test_bound_does_not_depend_on_the_number_of_samples(model: str) -> None:
 def test_prediction_of_a_point_does_not_depend_on_the_others(
     model: str, batch_size: int | None
 ) -> None:
-    """One seed gives the inducing points the same samples: only the point's own noise differs."""
-    built = make_model(model)
-    alone = built.predict_mixture(X[3:4], num_samples=SIZE, seed=0)
+    """One seed gives all points one noise; and where the noise differs, one law."""
+    built, size = make_model(model), 4000
+    alone = built.predict_mixture(X[3:4], num_samples=size, seed=0)
     for points, place in [(X, 3), (X[::-1], N - 4), (X[3:], 0)]:
-        together = built.predict_mixture(points, num_samples=SIZE, seed=0, batch_size=batch_size)
-        for first, second in zip(alone, together, strict=True):
-            difference = first.numpy()[:, 0, 0] - second.numpy()[:, place, 0]
-            check_mean(difference[:, None], 0.0)
-            squares = first.numpy()[:, 0, 0] ** 2 - second.numpy()[:, place, 0] ** 2
-            check_mean(squares[:, None], 0.0)
+        same, other = (
+            built.predict_mixture(points, num_samples=size, seed=seed, batch_size=batch_size)
+            for seed in (0, 1)
+        )
+        for first, second, third in zip(alone, same, other, strict=True):
+            own, third = first.numpy()[:, 0, 0], third.numpy()[:, place, 0]
+            np.testing.assert_allclose(own, second.numpy()[:, place, 0], rtol=0, atol=1e-12)
+            check_equal_means(own[:, None], third[:, None])
+            check_equal_means(own[:, None] ** 2, third[:, None] ** 2)
 
 
+@pytest.mark.parametrize("full_cov", [True, False])
 @models
-def test_samples_have_the_predicted_moments(model: str) -> None:
+def test_samples_have_the_predicted_moments(model: str, full_cov: bool) -> None:
     built = make_model(model)
-    samples = built.predict_f_samples(X, SIZE, seed=6).numpy()[..., 0]
+    samples = built.predict_f_samples(X, SIZE, full_cov, seed=6).numpy()[..., 0]
     mean, variance = built.predict_mixture(X, num_samples=SIZE, seed=7)
     component_mean = mean.numpy()[..., 0]
     second_moment = component_mean**2 + variance.numpy()[..., 0] - 0.3

@@ -5,8 +5,7 @@ import numpy as np
 from false_alarm import check_equal_means, second_moments
 from gpflow.kernels import ArcCosine, Kernel, Linear
 
-from gpflow_dkp import gram
-from gpflow_dkp.gram import ReLUFeatures
+from gpflow_dkp.gram import InputBlocks, ReLUFeatures
 from gpflow_dkp.layers import WishartLayer
 from gpflow_dkp.models import DGP, DWP
 
@@ -35,14 +34,12 @@ def check_moments(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 def gram_matrices(kernels: list[Kernel]) -> tuple[np.ndarray, np.ndarray]:
     """Draws of the two hidden layers' Gram matrices, by the layers of the deep Wishart process."""
-    covariance = gram.from_inputs(kernels[0], X, X[:1])
-    draws = []
-    for number, (kernel, width) in enumerate(zip(kernels[1:], WIDTHS, strict=True)):
-        layer = WishartLayer(N, width)
-        covariance = covariance.with_jitter(1e-9)
-        sample = layer.prior_sample(covariance, seed=number, num_samples=S if number == 0 else None)
-        draws.append(sample.ii.numpy())
-        covariance = gram.covariance(kernel, sample)
+    blocks, draws = InputBlocks(X), []
+    for number, (kernel, width) in enumerate(zip(kernels[:-1], WIDTHS, strict=True)):
+        layer = WishartLayer(N, width, kernel=kernel)
+        K_ii = layer.covariance(blocks, 1e-9).ii
+        blocks = layer.prior_sample(K_ii, seed=number, num_samples=S).inducing
+        draws.append(blocks.ii.numpy())
     return draws[0], draws[1]
 
 

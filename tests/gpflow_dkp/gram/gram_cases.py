@@ -55,19 +55,23 @@ def features(samples: int | None, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
     )
 
 
-def gram_of(inducing: tf.Tensor, data: tf.Tensor) -> GramBlocks:
+def gram_of(inducing: tf.Tensor, data: tf.Tensor, *, full_cov: bool = False) -> GramBlocks:
     """G = F F^T / D."""
+    tt = tf.matmul(data, data, transpose_b=True) if full_cov else tf.reduce_sum(data**2, -1)
     return GramBlocks(
         tf.matmul(inducing, inducing, transpose_b=True) / D,
         tf.matmul(inducing, data, transpose_b=True) / D,
-        tf.reduce_sum(data**2, -1) / D,
+        tt / D,
     )
 
 
-def feature_blocks_of(inducing: tf.Tensor, data: tf.Tensor) -> FeatureBlocks:
+def feature_blocks_of(
+    inducing: tf.Tensor, data: tf.Tensor, *, full_cov: bool = False
+) -> FeatureBlocks:
     """The same, as features."""
     scale = 1.0 / np.sqrt(D)
-    return FeatureBlocks(scale * inducing, scale * tf.linalg.matrix_transpose(data))
+    data = scale * tf.linalg.matrix_transpose(data)
+    return FeatureBlocks(scale * inducing, data, full_cov=full_cov)
 
 
 BLOCKS = {"GramBlocks": gram_of, "FeatureBlocks": feature_blocks_of}

@@ -43,6 +43,15 @@ def kernel_on_features(
     return ii, kernel(inducing, data).numpy(), kernel(data, full_cov=False).numpy()
 
 
+def whole_block_on_features(kernel: k.Kernel, data: tf.Tensor) -> np.ndarray:
+    """GPflow's kernel [(S,) N, N] on all features at once."""
+    if data.shape.rank == 3:
+        return np.stack([whole_block_on_features(kernel, points) for points in data])
+    whole = kernel(data / np.sqrt(D)).numpy()
+    np.fill_diagonal(whole, kernel(data / np.sqrt(D), full_cov=False))
+    return whole
+
+
 def check_against_features(kernel: k.Kernel, blocks: str, samples: int | None) -> None:
     inducing, data = features(samples)
     actual = gram.covariance(kernel, BLOCKS[blocks](inducing, data))
@@ -50,6 +59,14 @@ def check_against_features(kernel: k.Kernel, blocks: str, samples: int | None) -
     np.testing.assert_allclose(actual.ii, ii, rtol=0, atol=1e-10)
     np.testing.assert_allclose(actual.it, it, rtol=0, atol=1e-10)
     np.testing.assert_allclose(actual.tt, tt, rtol=0, atol=1e-10)
+    assert not actual.full_cov
+    if (blocks == "GramBlocks") == (samples is None):
+        return  # two of the four for the whole block
+    whole = gram.covariance(kernel, BLOCKS[blocks](inducing, data, full_cov=True))
+    assert whole.full_cov
+    np.testing.assert_allclose(whole.ii, ii, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(whole.it, it, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(whole.tt, whole_block_on_features(kernel, data), rtol=0, atol=1e-10)
 
 
 @samples
@@ -71,6 +88,40 @@ def test_isotropic_stationary_of_a_user_needs_no_registration(
 @blocks
 def test_subclass_that_changes_the_formula_is_not_taken_for_its_base_class(blocks: str) -> None:
     check_against_features(NarrowSquaredExponential(variance=1.4, lengthscales=0.6), blocks, None)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_lengths_of_the_data_points_own_are_those_of_the_gram_matrix(name: str) -> None:
+    """Features with squared lengths beside them give what the Gram matrix of both gives."""
+    G = feature_blocks_of(*features(S))
+    G = FeatureBlocks(G.inducing, G.data, tf.constant(np.linspace(0.1, 1.5, S * N).reshape(S, N)))
+    actual = gram.covariance(KERNELS[name](), G)
+    expected = gram.covariance(KERNELS[name](), GramBlocks(G.ii, G.it, G.tt))
+    for block in ("ii", "it", "tt"):
+        np.testing.assert_allclose(
+            getattr(actual, block), getattr(expected, block), rtol=0, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradients_of_the_whole_block_are_those_of_finite_differences(name: str) -> None:
+    kernel, (inducing, data) = KERNELS[name](), features(S)
+    rng = np.random.default_rng(6)
+    weights = rng.normal(size=(*data.shape[:-1], N))
+    direction = rng.normal(size=data.shape)
+
+    def loss(data: tf.Tensor) -> tf.Tensor:
+        blocks = gram_of(inducing, data, full_cov=True)
+        return tf.reduce_sum(weights * gram.covariance(kernel, blocks).tt)
+
+    with tf.GradientTape() as tape:
+        tape.watch(data)
+        value = loss(data)
+    gradient = tape.gradient(value, data, unconnected_gradients="zero")
+    analytic = float(tf.reduce_sum(direction * gradient))
+    step = 1e-5
+    above, below = (float(loss(data + sign * step * direction)) for sign in (1, -1))
+    assert analytic == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-7)
 
 
 def test_subclass_that_changes_nothing_is_its_base_class() -> None:
@@ -325,6 +376,11 @@ def test_from_inputs_is_gpflows_covariances(name: str, wrapping) -> None:  # typ
     np.testing.assert_array_equal(actual.it, gpflow.covariances.Kuf(inducing, kernel, X))
     np.testing.assert_array_equal(actual.tt, kernel(X, full_cov=False))
     assert (actual.ii.shape, actual.it.shape, actual.tt.shape) == ((M, M), (M, N), (N,))
+    whole = gram.from_inputs(kernel, wrapping(Z), X, full_cov=True)
+    assert whole.full_cov
+    np.testing.assert_array_equal(whole.tt, kernel(X))
+    np.testing.assert_array_equal(whole.it, actual.it)
+    np.testing.assert_array_equal(whole.ii, actual.ii)
 
 
 def test_from_inputs_and_covariance_agree() -> None:
@@ -353,6 +409,66 @@ def test_arc_cosine_of_inputs_equals_gpflows(order: int) -> None:
         np.testing.assert_allclose(blocks.ii, kernel(Z), atol=1e-7)  # GPflow's diagonal, at cos = 1
         np.testing.assert_allclose(blocks.it, kernel(Z, X), rtol=1e-12)
         np.testing.assert_allclose(blocks.tt, kernel(X, full_cov=False), rtol=1e-12)
+        whole = gram.from_inputs(kernel, points, X, full_cov=True)
+        np.testing.assert_allclose(whole.tt, kernel(X), atol=1e-7)
+        np.testing.assert_allclose(whole.it, blocks.it, rtol=1e-12)
+
+
+def separate() -> k.SeparateIndependent:
+    return k.SeparateIndependent([KERNELS[name]() for name in ("Matern32", "Linear", "Sum")])
+
+
+@pytest.mark.parametrize("full_cov", [False, True])
+@samples
+@blocks
+def test_separate_kernels_are_stacked_before_the_matrix(
+    blocks: str, samples: int | None, full_cov: bool
+) -> None:
+    kernel, G = separate(), BLOCKS[blocks](*features(samples), full_cov=full_cov)
+    actual = gram.covariance(kernel, G)
+    assert actual.full_cov == full_cov
+    batch = [] if samples is None else [samples]
+    assert actual.ii.shape == [*batch, 3, M, M]
+    assert actual.it.shape == [*batch, 3, M, N]
+    assert actual.tt.shape == ([*batch, 3, N, N] if full_cov else [*batch, 3, N])
+    for p, child in enumerate(kernel.kernels):
+        of_child = gram.covariance(child, G)
+        np.testing.assert_array_equal(actual.ii[..., p, :, :], of_child.ii)
+        np.testing.assert_array_equal(actual.it[..., p, :, :], of_child.it)
+        own = actual.tt[..., p, :, :] if full_cov else actual.tt[..., p, :]
+        np.testing.assert_array_equal(own, of_child.tt)
+    jittered = actual.with_jitter(tf.constant(0.2, tf.float64))
+    np.testing.assert_allclose(jittered.ii, actual.ii + 0.2 * np.eye(M), rtol=1e-14)
+    diagonal = 0.2 * np.eye(N) if full_cov else 0.2
+    np.testing.assert_allclose(jittered.tt, actual.tt + diagonal, rtol=1e-14)
+
+
+@pytest.mark.parametrize("full_cov", [False, True])
+def test_separate_and_shared_kernels_on_inputs(full_cov: bool) -> None:
+    kernel, (Z, X) = separate(), features(None)
+    actual = gram.from_inputs(kernel, Z, X, full_cov=full_cov)
+    for p, child in enumerate(kernel.kernels):
+        np.testing.assert_array_equal(actual.it[p], child(Z, X))
+        np.testing.assert_array_equal(actual.tt[p], child(X, full_cov=full_cov))
+    child = KERNELS["Matern32"]()
+    shared = gram.from_inputs(k.SharedIndependent(child, 3), Z, X, full_cov=full_cov)
+    np.testing.assert_array_equal(shared.it, child(Z, X))
+    np.testing.assert_array_equal(shared.tt, child(X, full_cov=full_cov))
+
+
+@blocks
+def test_shared_kernel_is_its_kernel(blocks: str) -> None:
+    G, child = BLOCKS[blocks](*features(S)), KERNELS["Matern32"]()
+    actual = gram.covariance(k.SharedIndependent(child, 3), G)
+    np.testing.assert_array_equal(actual.it, gram.covariance(child, G).it)
+
+
+def test_kernels_that_mix_outputs_are_refused() -> None:
+    mixed = k.LinearCoregionalization([k.Matern32(), k.Matern52()], np.ones((3, 2)))
+    with pytest.raises(KernelNotComputableFromGram, match="it mixes outputs"):
+        gram.check_computable_from_gram(mixed)
+    with pytest.raises(KernelNotComputableFromGram, match="Cosine"):
+        gram.check_computable_from_gram(k.SeparateIndependent([k.Matern32(), k.Cosine()]))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,24 @@ def test_covariance_is_the_kernel_on_features() -> None:
     np.testing.assert_allclose(both.ii, K.ii + 0.2 * np.eye(M), rtol=0, atol=1e-12)
 
 
+def test_whole_block_is_the_kernel_on_features() -> None:
+    kernel, features = ReLUFeatures(1.3), blocks()
+    K = gram.covariance(kernel, FeatureBlocks(features.inducing, features.data, full_cov=True))
+    assert K.full_cov
+    for s in range(S):
+        inducing, data = features.inducing[s], tf.transpose(features.data[s])
+        np.testing.assert_allclose(K.ii[s], kernel(inducing), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(K.it[s], kernel(inducing, data), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(K.tt[s], kernel(data), rtol=0, atol=1e-12)
+
+
+def test_features_with_lengths_of_their_own_are_refused() -> None:
+    """What stands behind such a length is not known."""
+    own = tf.ones([S, N], tf.float64)
+    with pytest.raises(KernelNotComputableFromGram, match="it needs the features"):
+        gram.covariance(ReLUFeatures(), FeatureBlocks(blocks().inducing, blocks().data, own))
+
+
 def test_many_features_approach_the_arc_cosine_kernel() -> None:
     rng = np.random.default_rng(0)
     width = 400_000

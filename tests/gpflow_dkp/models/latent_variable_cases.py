@@ -29,9 +29,9 @@ class RecordingLayer(LatentVariableLayer):
 
     drawn: np.ndarray
 
-    def propagate(self, features: tf.Tensor, latent: tf.Tensor) -> tf.Tensor:
+    def append(self, features: tf.Tensor, latent: tf.Tensor) -> tf.Tensor:
         self.drawn = latent.numpy()
-        return super().propagate(features, latent)
+        return super().append(features, latent)
 
 
 def make_gp(

@@ -46,12 +46,26 @@ def make_model(
         settings["widths"] = [width] * (depth - 1)
     elif model == "DIWP":
         kernels[0] = SquaredExponential(lengthscales=0.8)
-    built = MODELS[model](kernels, likelihood, Z, **settings)
+    return scatter(MODELS[model](kernels, likelihood, Z, **settings))
+
+
+def scatter(model: DeepKernelProcess) -> DeepKernelProcess:
+    """Move all variational parameters, and leave the kernels as they are."""
     rng = np.random.default_rng(2)
-    for layer in [*built.hidden_layers, built.output_layer]:
-        for variable in layer.trainable_variables:
-            variable.assign_add(0.3 * rng.normal(size=variable.shape))
-    return built
+    for variable in variational_variables(model):
+        variable.assign_add(0.3 * rng.normal(size=variable.shape))
+    return model
+
+
+def variational_variables(model: DeepKernelProcess) -> list[tf.Variable]:
+    """Of all layers, and the inverse Wishart's delta."""
+    of_kernels = {variable.ref() for kernel in model.kernels for variable in kernel.variables}
+    return [
+        variable
+        for layer in model.layers
+        for variable in layer.trainable_variables
+        if variable.ref() not in of_kernels
+    ]
 
 
 def gradient_of(model: DeepKernelProcess, data: Any, seed: int = 0) -> list[tf.Tensor]:

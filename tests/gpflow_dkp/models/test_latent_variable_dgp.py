@@ -29,6 +29,7 @@ from latent_variable_cases import (
 )
 from scipy import special, stats
 
+from gpflow_dkp.jitter import jitters_of
 from gpflow_dkp.layers import Encoder, LatentVariableLayer, SparseGP
 from gpflow_dkp.models import LatentVariableDGP
 
@@ -616,10 +617,17 @@ def test_shapes_of_predictions_in_batches(architecture: str, batch_size: int) ->
     assert model.sample_prior(XNEW, 5).shape == (5, N, 1)
 
 
-def test_equal_points_of_two_batches_have_latent_variables_of_their_own() -> None:
-    model = make_model("LV-GP")
-    mean, _ = model.predict_mixture(np.repeat(XNEW[:1], 4, 0), num_samples=S, batch_size=2)
-    values = mean.numpy()[..., 0].T
+def test_equal_points_have_one_prediction_and_latent_variables_of_their_own_in_joint_draws() -> (
+    None
+):
+    """Each point's own mixture is over the same draws; the function drawn at both sees two of them."""
+    model, twice = make_model("LV-GP"), np.repeat(XNEW[:1], 4, 0)
+    mean, variance = model.predict_mixture(twice, num_samples=S, batch_size=3)
+    for moment in (mean, variance):
+        np.testing.assert_allclose(
+            moment, np.broadcast_to(moment[:, :1], moment.shape), rtol=0, atol=1e-12
+        )
+    values = model.predict_f_samples(twice, S, seed=0).numpy()[..., 0].T
     differences = [np.abs(values[i] - values[j]) for i in range(4) for j in range(i)]
     assert np.min(np.max(differences, 1)) > 0.01
 
@@ -933,7 +941,9 @@ def test_data_that_do_not_fit() -> None:
     model = make_model("LV-GP")
     check_refused(lambda: model.elbo((X[:, :1], Y)), r"got X \(4, 1\), needs 2 columns")
     check_refused(lambda: model.elbo((X, Y[:2])), r"needs X \[N, D\] and Y \[N, P\]")
-    check_refused(lambda: model.elbo((X, np.hstack([Y, Y]))), r"got Y \(4, 2\), needs 1 columns")
+    check_refused(
+        lambda: model.elbo((X, np.hstack([Y, Y]))), r"got Y \(4, 2\), needs 1 column for gaussian"
+    )
     check_refused(lambda: model.predict_f(np.zeros([2, 3])), r"\(2, 3\), needs 2 columns")
     check_refused(lambda: model.elbo((X, Y), num_samples=0), "num_samples: got 0, needs an integer")
 
@@ -948,11 +958,10 @@ def test_deepcopy_is_equal_and_independent() -> None:
     assert float(copied.elbo((X, Y), seed=0)) == before
     for variable in copied.trainable_variables:
         variable.assign_add(0.1 * tf.ones_like(variable))
-    copied.jitter.assign(0.1)
-    assert float(original.elbo((X, Y), seed=0)) == before
-    # One jitter of the copy and of its layers.
     changed = float(copied.elbo((X, Y), seed=0))
-    copied.jitter.assign(0.2)
+    for jitter in jitters_of(copied):
+        jitter.assign(0.1)
+    assert float(original.elbo((X, Y), seed=0)) == before
     assert float(copied.elbo((X, Y), seed=0)) != changed
 
 
@@ -1017,6 +1026,82 @@ def test_clear_words_on_the_layer_that_fails() -> None:
     assert model.locate_failure(tf.constant(X), seed) == (
         "layer 3 of 3 (SparseGP) gives values that are not finite"
     )
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_set_trainable_off_and_on_leaves_what_was_trained(free: bool) -> None:
+    model = make_model("LV-GP-GP", free=free)
+    gpflow.set_trainable(model.layers[1].mean_function, True)
+    trained = {variable.ref() for variable in model.trainable_variables}
+    gpflow.set_trainable(model, False)
+    assert model.trainable_variables == ()
+    gpflow.set_trainable(model, True)
+    assert {variable.ref() for variable in model.trainable_variables} == trained
+    others = [model.kl_weight, *jitters_of(model)]
+    assert len(others) == 4
+    assert not any(variable.ref() in trained for variable in others)
+
+
+def test_models_that_share_layers_keep_their_jitters() -> None:
+    """Building a second model changes no number of the first."""
+    first = make_model("LV-GP-GP", jitter=1e-3)
+    jitters = [float(jitter) for jitter in jitters_of(first)]
+    assert jitters == [1e-3, 1e-3, 1e-3]
+    before = float(first.elbo((X, Y), seed=0))
+    predicted = first.predict_f(X, full_cov=True, num_samples=3)
+    second = LatentVariableDGP(first.layers, Gaussian(0.3))
+    assert [float(jitter) for jitter in jitters_of(first)] == jitters
+    assert float(first.elbo((X, Y), seed=0)) == before
+    assert float(second.elbo((X, Y), seed=0)) == before
+    for actual, value in zip(
+        first.predict_f(X, full_cov=True, num_samples=3), predicted, strict=True
+    ):
+        np.testing.assert_array_equal(actual, value)
+
+
+def test_training_raises_the_jitters_of_the_layers() -> None:
+    """Two inducing points in one place have no Cholesky factor without."""
+    layer = make_gp(2, 1, np.random.default_rng(0))
+    layer.inducing_variable.Z.assign(np.array([[0.5, 0.5], [0.5, 0.5], [1.0, -1.0]]))
+    gpflow.set_trainable(layer.inducing_variable, False)
+    layer.kernel.variance.assign(1e6)
+    layer.jitter.assign(1e-14)
+    model = LatentVariableDGP([layer], Gaussian(0.3))
+    model.jitter.assign(1e-6)
+    assert not np.isfinite(model.elbo((X, Y)))
+    for jitter in jitters_of(model):
+        jitter.assign(1e3 * jitter)
+    assert [float(jitter) for jitter in jitters_of(model)] == pytest.approx([1e-3, 1e-11])
+    layer.jitter.assign(1e-4)
+    assert np.isfinite(model.elbo((X, Y)))
+
+
+def test_copies_keep_the_predictions(tmp_path: Path) -> None:
+    original, restored = make_model("LV-GP-GP"), make_model("LV-GP-GP")
+    for variable in original.trainable_variables:
+        variable.assign_add(0.1 * tf.ones_like(variable))
+    tf.function(lambda: original.elbo((X, Y), seed=0), autograph=False)()
+
+    def predictions(model: LatentVariableDGP, points: tf.Tensor = X) -> list[tf.Tensor]:
+        settings = {"num_samples": 5, "seed": 0}
+        return [
+            *model.predict_y(points, **settings),
+            *model.predict_f(points, full_cov=True, **settings),
+            model.predict_f_samples(points, 3, seed=0),
+        ]
+
+    path = tf.train.Checkpoint(model=original).write(str(tmp_path / "model"))
+    tf.train.Checkpoint(model=restored).read(path).assert_consumed()
+    expected = predictions(original)
+    for copied in (gpflow.utilities.deepcopy(original), copy.deepcopy(original), restored):
+        for actual, value in zip(predictions(copied), expected, strict=True):
+            np.testing.assert_array_equal(actual, value)
+    compiled = tf.function(
+        lambda points: predictions(original, points),
+        input_signature=[tf.TensorSpec([None, D], tf.float64)],
+    )
+    for actual, value in zip(compiled(X), expected, strict=True):
+        np.testing.assert_allclose(actual, value, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("architecture", ["GP", "LV-GP-GP"])

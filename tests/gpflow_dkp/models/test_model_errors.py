@@ -9,7 +9,7 @@ from model_cases import MODELS, make_model, regression_data
 
 from gpflow_dkp.gram import KernelNotComputableFromGram
 from gpflow_dkp.models import DGP, DIWP, DWP
-from gpflow_dkp.models.checks import check_labels
+from gpflow_dkp.models.checks import check_targets
 from gpflow_dkp.training import fit
 
 X, Y = regression_data()
@@ -253,7 +253,7 @@ def test_from_data_of_text() -> None:
 
 def test_labels_are_checked_in_a_tf_function_without_a_warning() -> None:
     """Which AutoGraph prints where it cannot transform what a traced function calls."""
-    transformed = tf.autograph.to_graph(check_labels)
+    transformed = tf.autograph.to_graph(check_targets)
     softmax = gpflow.likelihoods.Softmax(3)
     transformed(softmax, np.array([[0.0], [2.0]]))
     check_refused(lambda: transformed(softmax, np.array([[3.0]])), "data: got a label 3, Softmax")

@@ -35,16 +35,17 @@ def test_deepcopy_is_equal_and_independent(model: str) -> None:
 def test_print_summary_names_every_parameter(model: str, capsys: pytest.CaptureFixture) -> None:
     gpflow.utilities.print_summary(make_model(model, 3), fmt="simple")
     printed = capsys.readouterr().out
-    names = ["output_layer.v", "output_layer.precision_tril", "inducing_variable.Z"]
-    names += ["kernels[0].lengthscales", "likelihood.variance"]
-    hidden = {
-        "DWP": (2, ["q", "V", "A", "B", "alpha", "beta", "mu", "sigma"]),
-        "DGP": (2, ["v", "precision_tril"]),
-        "DIWP": (3, ["delta", "gamma", "V"]),
-        "NNGP": (0, []),
-    }
-    num_hidden, parameters = hidden[model]
-    names += [f"hidden_layers[{i}].{name}" for i in range(num_hidden) for name in parameters]
+    num_hidden, parameters, first_kernel = {
+        "DWP": (2, ["q", "V", "A", "B", "alpha", "beta", "mu", "sigma"], "layers[0].kernel"),
+        "DGP": (2, ["v", "precision_tril"], "layers[0].kernel"),
+        "DIWP": (3, ["delta", "gamma", "V"], "layers[1].kernel"),
+        "NNGP": (0, [], "layers[0].kernel.kernels[0]"),
+    }[model]
+    last = f"layers[{num_hidden}]"
+    names = [f"{last}.v", f"{last}.precision_tril", "inducing_variable.Z", "likelihood.variance"]
+    names += [f"{first_kernel}.lengthscales"]
+    own = "posterior." if model == "DWP" else ""
+    names += [f"layers[{i}].{own}{name}" for i in range(num_hidden) for name in parameters]
     for name in names:
         assert f".{name} " in printed
 
@@ -94,7 +95,8 @@ def test_set_trainable(model: str) -> None:
     gpflow.set_trainable(built, False)
     assert built.trainable_variables == ()
     gpflow.set_trainable(built, True)
-    assert len(built.trainable_variables) >= number
+    # The jitter and the weight of the KL are no parameters.
+    assert len(built.trainable_variables) == number
 
 
 def test_jitter_and_kl_weight_are_never_trained() -> None:
@@ -114,6 +116,52 @@ def test_checkpoint(model: str, tmp_path: Path) -> None:
     tf.train.Checkpoint(model=restored).read(path).assert_consumed()
     assert float(restored.kl_weight) == 0.25
     assert elbo(restored) == elbo(original)
+
+
+@models
+def test_copies_keep_the_predictions(model: str, tmp_path: Path) -> None:
+    """Of a model that a compiled function has used: Python's copy, GPflow's and a checkpoint."""
+    original, restored = make_model(model, 2), make_model(model, 2)
+    for variable in original.trainable_variables:
+        variable.assign_add(0.1 * tf.ones_like(variable))
+    tf.function(lambda: original.elbo((X, Y), seed=0), autograph=False)()
+    settings = {"num_samples": 5, "seed": 0}
+
+    def predictions(built):  # type: ignore[no-untyped-def]
+        return [
+            *built.predict_y(X, **settings),
+            *built.predict_f(X, full_cov=True, **settings),
+            built.predict_f_samples(X, 3, seed=0),
+        ]
+
+    expected = predictions(original)
+    path = tf.train.Checkpoint(model=original).write(str(tmp_path / "model"))
+    tf.train.Checkpoint(model=restored).read(path).assert_consumed()
+    for copied in (gpflow.utilities.deepcopy(original), copy.deepcopy(original), restored):
+        for actual, value in zip(predictions(copied), expected, strict=True):
+            np.testing.assert_array_equal(actual, value)
+
+
+@models
+def test_compiled_predictions_of_any_number_of_points(model: str) -> None:
+    """Of moments, covariances and joint draws; the batch is not known when they are compiled."""
+    built = make_model(model, 2)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, D], tf.float64)])
+    def compiled(points: tf.Tensor):  # type: ignore[no-untyped-def]
+        return predictions(points)
+
+    def predictions(points: tf.Tensor):  # type: ignore[no-untyped-def]
+        return [
+            *built.predict_y(points, num_samples=5, seed=0),
+            *built.predict_f(points, full_cov=True, num_samples=5, seed=0),
+            built.predict_f_samples(points, 3, seed=0),
+            built.predict_y_samples(points, 3, seed=0),
+        ]
+
+    for number in (1, 7):
+        for actual, value in zip(compiled(X[:number]), predictions(X[:number]), strict=True):
+            np.testing.assert_allclose(actual, value, rtol=0, atol=1e-6)
 
 
 @models

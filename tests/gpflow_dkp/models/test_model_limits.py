@@ -76,8 +76,8 @@ def test_nngp_of_arc_cosines_is_gpflows_network_kernel() -> None:
     features = np.linalg.cholesky(K)
     expected = second(features).numpy() + JITTER * np.eye(M)
     model = nngp([first, second])
-    blocks = model._input_covariance(Z, tf.constant(Z))
-    np.testing.assert_allclose(blocks.ii, expected, rtol=0, atol=1e-9)
+    K = model.output_layer.kernel(Z).numpy() + JITTER * np.eye(M)
+    np.testing.assert_allclose(K, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kernel", [SquaredExponential, ArcCosine])
@@ -106,7 +106,7 @@ def _on_scaled_inputs(kernel: type) -> Kernel:
 def test_wide_processes_approach_the_nngp(model: type) -> None:
     """Errors of draws of the prior, in standard errors of S draws from the limit."""
     kernels, S, N = kernels_of_two_layers(), 4000, len(X)
-    K = nngp(kernels)._input_covariance(X, tf.constant(X[:1])).ii.numpy()
+    K = nngp(kernels).output_layer.kernel(X).numpy() + JITTER * np.eye(N)
 
     def errors(width: int) -> list[float]:
         wide = model(kernels, gpflow.likelihoods.Gaussian(0.2), Z, widths=[width], jitter=JITTER)

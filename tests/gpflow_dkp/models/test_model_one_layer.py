@@ -129,10 +129,12 @@ def test_bound_with_fewer_inducing_points_is_never_above_sgprs() -> None:
     Z = np.linspace(0.2, 2.8, 5)[:, None]
     bound = float(gpflow.models.SGPR((X, Y), make_kernel(), Z, noise_variance=NOISE).elbo())
     model = with_optimum_of_sgpr(make_model(Z), X, Y, Z)
-    start = [variable.numpy() for variable in model.output_layer.trainable_variables]
+    parameters = [model.output_layer.precision_tril, model.output_layer.v]
+    variables = [parameter.unconstrained_variable for parameter in parameters]
+    start = [variable.numpy() for variable in variables]
     rng = np.random.default_rng(0)
     for scale in np.geomspace(1e-3, 1.0, 20):
-        for variable, value in zip(model.output_layer.trainable_variables, start, strict=True):
+        for variable, value in zip(variables, start, strict=True):
             variable.assign(value + scale * rng.normal(size=value.shape))
         assert float(model.elbo((X, Y))) < bound + 1e-8
 
@@ -168,6 +170,11 @@ LIKELIHOODS = {
     "Poisson": (gpflow.likelihoods.Poisson, 1, lambda Y: np.round(2.0 + 2.0 * Y)),
     "StudentT": (lambda: gpflow.likelihoods.StudentT(scale=0.3, df=4.0), 1, lambda Y: Y),
     "MultiClass": (lambda: gpflow.likelihoods.MultiClass(3), 3, three_classes),
+    "HeteroskedasticTFPConditional": (
+        gpflow.likelihoods.HeteroskedasticTFPConditional,
+        2,
+        lambda Y: Y,
+    ),
 }
 
 
@@ -182,6 +189,24 @@ def test_bound_and_predictions_are_svgps_with_the_same_posterior(likelihood: str
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
     actual, expected = model.predict_log_density(data), svgp.predict_log_density(data)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_full_covariance_is_svgps(num_outputs: int) -> None:
+    """And is that of the joint draws, in as many standard errors as 12 comparisons take."""
+    model, svgp = with_svgp(Gaussian(NOISE), num_outputs)
+    X = make_data(4)[0]
+    mean, covariance = model.predict_f(X, full_cov=True)
+    expected_mean, expected = svgp.predict_f(X, full_cov=True)
+    np.testing.assert_allclose(mean, expected_mean, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(covariance, expected, rtol=0, atol=1e-8)
+    size = 4000
+    draws = model.predict_f_samples(X, size, seed=0).numpy() - mean.numpy()
+    for p in range(num_outputs):
+        moments = draws[..., p].T @ draws[..., p] / size
+        K = expected.numpy()[p]
+        error = np.sqrt((np.outer(np.diag(K), np.diag(K)) + K**2) / size)
+        assert np.all(np.abs(moments - K) < 5.0 * error)
 
 
 def test_bound_and_predictions_are_svgps_with_softmax() -> None:

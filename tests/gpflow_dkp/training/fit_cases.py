@@ -22,7 +22,7 @@ def toy_model(model: str = "DWP", depth: int = 1, **settings: Any) -> DeepKernel
     """A sparse GP by default, which compiles in half a second."""
     Z = np.linspace(-2.0, 2.0, 4)[:, None]
     return MODELS[model](
-        [SquaredExponential() for _ in range(depth)],
+        settings.pop("kernels", [SquaredExponential() for _ in range(depth)]),
         settings.pop("likelihood", gpflow.likelihoods.Gaussian(0.5)),
         Z,
         widths=[2] * (depth - 1),

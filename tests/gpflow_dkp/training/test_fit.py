@@ -1,5 +1,6 @@
 """`fit`: what it lowers, records, repeats, leaves alone and refuses."""
 
+import contextlib
 import math
 
 import gpflow
@@ -11,9 +12,10 @@ import tf_keras
 from fit_cases import numbers, toy_data, toy_model
 from gpflow.monitor import ExecuteCallback, Monitor, MonitorTaskGroup
 
-from gpflow_dkp.random import as_seed, fold_in
-from gpflow_dkp.training import fit
-from gpflow_dkp.training.schedules import minibatch_rows
+from gpflow_dkp.random import as_seed, fold_in, split
+from gpflow_dkp.training import ExponentialDecay, History, fit
+from gpflow_dkp.training.schedules import annealing_steps_of, minibatch_rows
+from gpflow_dkp.training.trainer import Trainer
 
 DATA = toy_data()
 
@@ -60,16 +62,17 @@ def test_steps_are_adams_on_the_models_bound(
     )
     adam = tf_keras.optimizers.legacy.Adam(0.01, epsilon=1e-8)
     by_hand.num_data = len(DATA[0])
+    for_rows, for_steps = split(seed, 2)
     elbos = []
     for step in range(num_steps):
         adam.learning_rate = 0.01 if step < num_steps // 2 else 0.001
         by_hand.kl_weight.assign(min(1.0, (step + 1) / 3))
         batch = DATA
         if batch_size is not None:
-            rows = minibatch_rows(tf.constant(step), batch_size, len(DATA[0]), as_seed(seed))
+            rows = minibatch_rows(tf.constant(step), batch_size, len(DATA[0]), for_rows)
             batch = tuple(array[rows] for array in DATA)
         with tf.GradientTape() as tape:
-            elbo = by_hand.elbo(batch, seed=fold_in(seed, step)) / len(DATA[0])
+            elbo = by_hand.elbo(batch, seed=fold_in(for_steps, step)) / len(DATA[0])
             loss = -elbo - by_hand.log_prior_density() / len(DATA[0])
         elbos.append(float(elbo))
         gradients = tape.gradient(loss, by_hand.trainable_variables)
@@ -96,20 +99,34 @@ def test_number_of_steps_need_not_be_a_multiple_of_the_steps_a_call() -> None:
     assert history.num_steps == 120
 
 
-def test_kl_weight_is_one_at_the_end() -> None:
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_kl_weight_is_afterwards_what_it_was(weight: float, interrupted: bool) -> None:
+    """And annealing multiplies it."""
     model = toy_model()
-    fit(model, DATA, num_steps=3, kl_annealing_steps=1000, progress=False)
-    assert float(model.kl_weight) == 1.0
+    model.kl_weight.assign(weight)
+    seen: list[float] = []
+
+    def callback(step: int) -> None:
+        seen.append(float(model.kl_weight))
+        if interrupted:
+            raise KeyboardInterrupt
+
+    settings = {"num_steps": 150, "kl_annealing_steps": 100, "progress": False}
+    with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext():
+        fit(model, DATA, callbacks=[callback], **settings)
+    assert float(model.kl_weight) == weight
+    np.testing.assert_allclose(seen, [0.5 * weight] + ([] if interrupted else [weight] * 2))
 
 
-def test_kl_weight_is_one_after_an_interruption() -> None:
-    def interrupt(step: int) -> None:
-        raise KeyboardInterrupt
-
-    model = toy_model()
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, DATA, num_steps=100, callbacks=[interrupt], progress=False)
-    assert float(model.kl_weight) == 1.0
+def test_annealing_takes_a_twentieth_of_the_steps() -> None:
+    """A run ends on the true bound, whatever its length: 1 000 of the papers' 20 000 steps."""
+    assert annealing_steps_of(None, 20_000) == 1000
+    given, default = toy_model(), toy_model()
+    settings = {"num_steps": 100, "progress": False}
+    histories = [fit(given, DATA, kl_annealing_steps=5, **settings), fit(default, DATA, **settings)]
+    assert histories[0].elbo == histories[1].elbo
+    assert float(default.kl_weight) == 1.0
 
 
 def test_kl_weight_is_annealed() -> None:
@@ -161,6 +178,26 @@ def test_callbacks_see_the_model_as_it_is_trained() -> None:
     )
     assert not np.array_equal(seen[0], seen[1])
     np.testing.assert_array_equal(seen[1], model.output_layer.v)
+
+
+def test_callbacks_of_two_arguments_see_the_bound() -> None:
+    seen: list[tuple[int, int, float]] = []
+
+    class Recorder:
+        def __call__(self, step: int, history: History) -> None:
+            seen.append((step, history.num_steps, history.elbo[-1]))
+
+    def optional(step: int, history: History | None = None) -> None:
+        assert history is not None
+        seen.append((step, history.num_steps, history.elbo[-1]))
+
+    steps: list[int] = []
+    closure = lambda step, other=steps: other.append(step)  # noqa: E731
+    called = (callback for callback in (Recorder(), optional, closure, steps.append))
+    history = fit(toy_model(), DATA, num_steps=70, callbacks=called, progress=False)
+    first, last = (50, 50, history.elbo[49]), (70, 70, history.elbo[-1])
+    assert seen == [first, first, last, last]
+    assert steps == [50, 50, 70, 70]
 
 
 def test_gpflows_monitor_is_a_callback() -> None:
@@ -275,16 +312,81 @@ BAD_ROW = np.where(np.arange(20)[:, None] == 4, np.nan, Y)
     ("data", "settings", "message"),
     [
         (DATA, {"num_steps": 0}, "num_steps: got 0, needs an integer of at least 1"),
+        (DATA, {"num_steps": -1}, "num_steps: got -1"),
         (DATA, {"num_steps": 1.5}, "num_steps: got 1.5"),
+        (DATA, {"num_steps": True}, "num_steps: got True"),
+        (DATA, {"num_steps": "10"}, "num_steps: got '10'"),
         (DATA, {"batch_size": 0}, "batch_size: got 0"),
         (DATA, {"batch_size": 2.0}, "batch_size: got 2.0"),
+        (DATA, {"batch_size": "7"}, "batch_size: got '7'"),
+        (DATA, {"batch_size": True}, "batch_size: got True"),
+        (DATA, {"learning_rate": np.nan}, "learning_rate: got .*nan.*, needs positive rates"),
+        (DATA, {"learning_rate": np.inf}, "learning_rate: got .*inf.*, needs positive rates"),
+        (DATA, {"learning_rate": "fast"}, "learning_rate: got 'fast', needs a rate, pairs"),
+        (DATA, {"learning_rate": True}, "learning_rate: got True, needs a rate, pairs"),
+        (DATA, {"learning_rate": ExponentialDecay("0.1")}, "learning_rate: got ExponentialDecay"),
+        (DATA, {"learning_rate": ExponentialDecay(0.1, every=1.5)}, "learning_rate: got Exp"),
         (DATA, {"learning_rate": -1.0}, "learning_rate: got .*-1.0.*, needs positive rates"),
         (DATA, {"learning_rate": [(0.5, 1.0)]}, "learning_rate: got .* fractions rising from 0"),
         (DATA, {"kl_annealing_steps": -1}, "kl_annealing_steps: got -1"),
+        (DATA, {"kl_annealing_steps": 2.5}, "kl_annealing_steps: got 2.5, needs an integer"),
+        (DATA, {"kl_annealing_steps": True}, "kl_annealing_steps: got True, needs an integer"),
+        (DATA, {"kl_annealing_steps": "5"}, "kl_annealing_steps: got '5', needs an integer"),
+        (
+            DATA,
+            {"kl_annealing_steps": 1000},
+            "kl_annealing_steps: got 1000 of 3 steps, needs fewer than num_steps",
+        ),
+        (DATA, {"kl_annealing_steps": 3}, "kl_annealing_steps: got 3 of 3 steps"),
+        (DATA, {"seed": "a"}, "seed: got 'a', needs an integer"),
+        (DATA, {"seed": 1.5}, "seed: got 1.5, needs an integer"),
+        (DATA, {"seed": None}, "seed: got None, needs an integer"),
+        (DATA, {"seed": np.array([1.0, 2.0])}, "seed: got array.*, needs an integer"),
+        (DATA, {"checkpoint_dir": 3}, "checkpoint_dir: got 3, needs a path or None"),
+        (DATA, {"checkpoint_dir": ""}, "checkpoint_dir: got an empty path"),
+        (DATA, {"checkpoint_dir": __file__}, "checkpoint_dir: cannot write .*test_fit.py"),
+        (DATA, {"checkpoint_seconds": -1.0}, "checkpoint_seconds: got -1.0, needs a number of sec"),
+        (DATA, {"checkpoint_seconds": np.nan}, "checkpoint_seconds: got nan"),
+        (DATA, {"checkpoint_seconds": "1"}, "checkpoint_seconds: got '1'"),
+        (
+            DATA,
+            {"validation_data": X},
+            r"validation_data: got ndarray of shape \(20, 1\), needs a pair",
+        ),
+        (
+            DATA,
+            {"validation_data": (X, Y, Y)},
+            r"validation_data: got tuple, needs a pair \(X, Y\)",
+        ),
+        (DATA, {"validation_data": (X, "a")}, "validation_data: Y is of type <U1, needs numbers"),
+        (DATA, {"validation_data": (3.0, 4.0)}, r"validation_data: got X \(\) and Y \(\)"),
+        (DATA, {"validation_steps": 2.5}, "validation_steps: got 2.5"),
+        (DATA, {"patience": "a", "validation_data": DATA}, "patience: got 'a'"),
+        (DATA, {"callbacks": print}, "callbacks: got .*print.*, needs a list of functions"),
+        (DATA, {"callbacks": [3]}, "callbacks: got 3 among them, needs functions"),
+        (DATA, {"callbacks": "ab"}, "callbacks: got 'ab', needs a list of functions"),
+        (
+            DATA,
+            {"callbacks": [lambda: None]},
+            r"callbacks: got a function of \(\), needs \(step\) or",
+        ),
+        (DATA, {"callbacks": [lambda a, b, c: None]}, r"callbacks: got a function of \(a, b, c\)"),
+        (DATA, {"progress": "no"}, "progress: got 'no', needs True or False"),
+        (DATA, {"natural_gradient": "a"}, "natural_gradient: got 'a', needs a rate, pairs"),
+        (DATA, {"natural_gradient": True}, "natural_gradient: got True, needs a rate, pairs"),
+        (X, {}, r"data: got ndarray of shape \(20, 1\), needs a pair \(X, Y\)"),
+        ((X, Y, Y), {}, r"data: got tuple, needs a pair \(X, Y\)"),
+        ({"X": X, "Y": Y}, {}, r"data: got dict, needs a pair \(X, Y\)"),
+        ((X, "a"), {}, "data: Y is of type <U1, needs numbers"),
+        ((X, [[1.0], [2.0, 3.0]]), {}, "data: Y is no array of numbers"),
         (DATA, {"natural_gradient": -0.1}, "natural_gradient: got .*-0.1.*, needs positive rates"),
         (DATA, {"validation_data": toy_data(3), "validation_steps": 0}, "validation_steps: got 0"),
         (DATA, {"validation_data": (X, BAD_ROW)}, r"Y\[4, 0\] is nan"),
-        (DATA, {"validation_data": (X[:, [0, 0]], Y)}, r"X \(20, 2\), needs 1 columns"),
+        (
+            DATA,
+            {"validation_data": (X[:, [0, 0]], Y)},
+            r"validation_data: got X .*2\), needs 1 columns",
+        ),
         ((X, BAD_ROW), {}, r"data: Y\[4, 0\] is nan, needs finite numbers"),
         ((X, Y[:5]), {}, r"data: got X \(20, 1\) and Y \(5, 1\)"),
         ((X[:, 0], Y), {}, r"data: got X \(20,\)"),
@@ -292,13 +394,39 @@ BAD_ROW = np.where(np.arange(20)[:, None] == 4, np.nan, Y)
         ((X[:, [0, 0]], Y), {}, r"data: got X .*2\), needs 1 columns as the inducing points have"),
     ],
 )
-def test_bad_arguments(data: tuple, settings: dict, message: str) -> None:
+def test_bad_arguments(data: object, settings: dict, message: str) -> None:
     model = toy_model()
     before = model.output_layer.v.numpy()
     with pytest.raises(ValueError, match=message) as raised:
         fit(model, data, **{"num_steps": 3, "progress": False, **settings})
     assert "\n" not in str(raised.value)
     np.testing.assert_array_equal(model.output_layer.v, before)
+
+
+@pytest.mark.parametrize("model", ["DWP", None, gpflow.kernels.SquaredExponential()])
+def test_what_is_no_model(model: object) -> None:
+    with pytest.raises(
+        ValueError, match=r"model: got .*, needs a model of gpflow_dkp\.models"
+    ) as raised:
+        fit(model, DATA, num_steps=3, progress=False)  # type: ignore[arg-type]
+    assert "\n" not in str(raised.value)
+
+
+def test_rows_and_layers_have_no_random_numbers_in_common() -> None:
+    """The shuffle of epoch e had the seed of step e's layers, word for word."""
+    trainer = Trainer(toy_model(), DATA, num_steps=10, batch_size=7)
+    of_rows = [trainer.data.minibatch(tf.constant(step)).rows.numpy() for step in range(6)]
+    for seed in (as_seed(0), *split(0, 2)):
+        layers_are_of_it = [
+            np.array_equal(fold_in(seed, step), trainer.seed_of(step)) for step in range(6)
+        ]
+        rows_are_of_it = [
+            np.array_equal(minibatch_rows(tf.constant(step), 7, 20, seed), of_rows[step])
+            for step in range(6)
+        ]
+        assert all(layers_are_of_it) or not any(layers_are_of_it)
+        assert all(rows_are_of_it) or not any(rows_are_of_it)
+        assert not (any(layers_are_of_it) and any(rows_are_of_it))
 
 
 def test_nothing_to_train() -> None:

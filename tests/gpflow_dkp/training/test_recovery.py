@@ -9,8 +9,9 @@ import tensorflow as tf
 from fit_cases import toy_data, toy_model
 from gpflow.kernels import SquaredExponential
 
+from gpflow_dkp.jitter import jitters_of
 from gpflow_dkp.models import DWP, DeepKernelProcess
-from gpflow_dkp.random import fold_in
+from gpflow_dkp.random import fold_in, split
 from gpflow_dkp.training import TrainingFailed, fit
 
 DATA = toy_data()
@@ -74,6 +75,8 @@ def test_no_jitter_that_is_tried_is_enough() -> None:
 def test_recovered_step_is_the_step_with_that_jitter() -> None:
     """The same rows, the same random numbers, ten times the jitter: nothing else differs."""
     failing, with_more = indefinite_model(), indefinite_model(1e-5)
+    # The failing model has no covariance to start at.
+    with_more.hidden_layers[0].V.assign(failing.hidden_layers[0].V)
     history = fit(failing, DATA, num_steps=2, batch_size=7, progress=False)
     reference = fit(with_more, DATA, num_steps=2, batch_size=7, progress=False)
     assert (history.recoveries, reference.recoveries) == ([0, 1], [])
@@ -97,7 +100,7 @@ def test_failed_step_leaves_no_trace_in_the_optimiser() -> None:
         fails = tf.logical_and(this_step, model.jitter < 5e-6)
         return tf.where(fails, tf.constant(np.nan, expected.dtype), expected), log_ratio
 
-    broken["seed"] = fold_in(0, broken["step"])
+    broken["seed"] = fold_in(split(0, 2)[1], broken["step"])
     model.elbo_terms = breaking
     history = fit(model, DATA, num_steps=40, progress=False)
     assert history.recoveries == [20]
@@ -107,6 +110,52 @@ def test_failed_step_leaves_no_trace_in_the_optimiser() -> None:
     np.testing.assert_array_equal(history.elbo[:20], reference.elbo[:20])
     # Ten times the jitter in one step of forty: nothing but rounding's neighbourhood changes.
     np.testing.assert_allclose(history.elbo[20:], reference.elbo[20:], rtol=1e-4)
+
+
+class Part(gpflow.Module):
+    """A layer with a jitter of its own, or the model's."""
+
+    def __init__(self, jitter: tf.Variable | float) -> None:
+        super().__init__()
+        self.jitter = jitter
+
+
+def test_every_jitter_is_raised_and_given_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Also those that layers own; one that the model shares with a layer is raised once."""
+    model = toy_model()
+    own = [tf.Variable(value, trainable=False, dtype=tf.float64) for value in (1e-5, 0.0)]
+    model.parts = [Part(own[0]), Part(own[1]), Part(model.jitter), Part(own[0]), Part(1e-6)]
+    assert [id(jitter) for jitter in jitters_of(model)] == [id(j) for j in (model.jitter, *own)]
+    original = model.elbo_terms
+    seen: list[list[float]] = []
+
+    def breaking(batch, *, seed, rows):  # type: ignore[no-untyped-def]
+        expected, log_ratio = original(batch, seed=seed, rows=rows)
+
+        def record(*jitters: np.ndarray) -> bool:
+            seen.append([float(jitter) for jitter in jitters])
+            return jitters[1] < 5e-3
+
+        fails = tf.numpy_function(record, [model.jitter, *own], tf.bool)
+        return tf.where(fails, tf.constant(np.nan, expected.dtype), expected), log_ratio
+
+    model.elbo_terms = breaking
+    with caplog.at_level(logging.WARNING, logger="gpflow_dkp"):
+        history = fit(model, DATA, num_steps=1, progress=False)
+    assert history.recoveries == [0]
+    expected = [[f * j for j in (1e-6, 1e-5, 1e-6)] for f in (10.0, 100.0, 1000.0)]
+    np.testing.assert_allclose(seen, [[1e-6, 1e-5, 0.0], *expected])
+    assert [float(jitter) for jitter in (model.jitter, *own)] == [1e-6, 1e-5, 0.0]
+    assert [part.jitter for part in model.parts][-1] == 1e-6
+
+
+def test_failure_without_jitter_says_what_was_tried() -> None:
+    """It said 0, for a run that tried a thousand times GPflow's."""
+    model = toy_model("DWP", 2, jitter=0.0)
+    model.kernels[1].lengthscales.unconstrained_variable.assign(np.nan)
+    with pytest.raises(TrainingFailed, match=r"with jitter up to 1\.0e-03: "):
+        fit(model, DATA, num_steps=1, progress=False)
+    assert float(model.jitter) == 0.0
 
 
 def test_recovery_with_no_jitter_at_all() -> None:
@@ -134,20 +183,20 @@ def test_parameter_of_a_hidden_layer(number: int, value: str) -> None:
     model = toy_model("DWP", number + 2)
     mu = model.hidden_layers[number].mu.unconstrained_variable
     mu.assign(tf.fill(mu.shape, tf.constant(NAN[value], tf.float64)))
-    check_fails_naming(model, rf"parameter hidden_layers\[{number}\]\.mu of shape \(4, 2\)")
+    check_fails_naming(model, rf"parameter layers\[{number}\]\.posterior\.mu of shape \(4, 2\)")
 
 
 def test_parameter_of_the_output_layer() -> None:
     model = toy_model("DWP", 2)
     v = model.output_layer.v.unconstrained_variable
     v.assign(tf.fill(v.shape, tf.constant(np.nan, tf.float64)))
-    check_fails_naming(model, r"parameter output_layer\.v of shape \(4, 1\)")
+    check_fails_naming(model, r"parameter layers\[1\]\.v of shape \(4, 1\)")
 
 
 def test_parameter_of_a_kernel() -> None:
     model = toy_model("DWP", 2)
     model.kernels[1].lengthscales.unconstrained_variable.assign(np.nan)
-    check_fails_naming(model, r"parameter kernels\[1\]\.lengthscales of shape \(\)")
+    check_fails_naming(model, r"parameter layers\[1\]\.kernel\.lengthscales of shape \(\)")
 
 
 def test_parameter_of_the_likelihood() -> None:

@@ -2,17 +2,21 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_probability as tfp
 from fit_cases import numbers, toy_data, toy_model
+from gpflow.kernels import Matern52
 
-from gpflow_dkp.models import DeepKernelProcess
-from gpflow_dkp.training import CheckpointError, History, fit
+from gpflow_dkp.layers import SparseGP
+from gpflow_dkp.models import DeepKernelProcess, LatentVariableDGP
+from gpflow_dkp.training import CheckpointError, ExponentialDecay, History, fit
 
 DATA = toy_data()
 
@@ -36,7 +40,7 @@ def run(
     arguments = {
         "num_steps": 170,
         "batch_size": 7,
-        "kl_annealing_steps": 100,
+        "kl_annealing_steps": 30,
         "seed": 3,
         "validation_data": toy_data(5),
         "validation_steps": 50,
@@ -132,12 +136,12 @@ def _stop_at_call_of(patch: pytest.MonkeyPatch, name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"num_steps": 70}, "num_steps"),
+        ({"num_steps": 101, "kl_annealing_steps": 59}, "kl_annealing_steps"),
         ({"batch_size": 8}, "batch_size"),
         ({"kl_annealing_steps": 10}, "kl_annealing_steps"),
         ({"learning_rate": 0.5}, "learning_rate"),
         ({"seed": 4}, "seed"),
-        ({"depth": 2}, "model"),
+        ({"depth": 2}, r"model.layers\[0\]"),
     ],
 )
 def test_checkpoint_of_other_settings(copied: Path, settings: dict, named: str) -> None:
@@ -160,7 +164,7 @@ OTHER_DATA = {
 @pytest.mark.parametrize("name", OTHER_DATA)
 def test_checkpoint_of_other_data(copied: Path, name: str) -> None:
     """Rows in another order are other minibatches, or other data altogether."""
-    settings = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 100, "seed": 3}
+    settings = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 30, "seed": 3}
     with pytest.raises(CheckpointError, match="another run: its data"):
         fit(
             toy_model(),
@@ -174,17 +178,139 @@ def test_checkpoint_of_other_data(copied: Path, name: str) -> None:
 @pytest.mark.parametrize("settings", [{"num_samples": 9}, {"jitter": 1e-3}, {"precision": "mixed"}])
 def test_checkpoint_of_a_model_with_other_settings(copied: Path, settings: dict) -> None:
     """They change the numbers of every further step as the settings of `fit` do."""
-    arguments = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 100, "seed": 3}
+    arguments = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 30, "seed": 3}
     with pytest.raises(CheckpointError, match="is of another run"):
         fit(toy_model(**settings), DATA, checkpoint_dir=copied, progress=False, **arguments)
+
+
+def fixed(part: gpflow.Module) -> gpflow.Module:
+    gpflow.set_trainable(part, False)
+    return part
+
+
+def sparse_gp(whiten: bool) -> LatentVariableDGP:
+    layer = SparseGP(gpflow.kernels.SquaredExponential(), DATA[0][:4], 1, whiten=whiten)
+    return LatentVariableDGP([layer], gpflow.likelihoods.Gaussian(0.1), inference="vi")
+
+
+def with_layer_jitter(jitter: float) -> DeepKernelProcess:
+    model = toy_model("DWP", 2)
+    model.hidden_layers[0].jitter = tf.Variable(jitter, trainable=False, dtype=tf.float64)
+    return model
+
+
+OTHER_MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
+    "kernel": (
+        toy_model,
+        lambda: toy_model(kernels=[Matern52()]),
+        r"model.layers\[0\].kernel is gpflow\.kernels\.\w+\.SquaredExponential, this one's .*Matern52",
+    ),
+    "likelihood": (
+        toy_model,
+        lambda: toy_model(likelihood=gpflow.likelihoods.StudentT(0.5)),
+        r"model.likelihood is .*\.Gaussian, this one's .*\.StudentT",
+    ),
+    "whitening": (
+        lambda: sparse_gp(True),
+        lambda: sparse_gp(False),
+        r"model.layers\[0\].whiten is True, this one's False",
+    ),
+    "fixed noise": (
+        lambda: toy_model(likelihood=fixed(gpflow.likelihoods.Gaussian(0.1))),
+        lambda: toy_model(likelihood=fixed(gpflow.likelihoods.Gaussian(0.5))),
+        r"model.likelihood.variance.value is 0\.1, this one's 0\.5",
+    ),
+    "what is trained": (
+        toy_model,
+        lambda: toy_model(likelihood=fixed(gpflow.likelihoods.Gaussian(0.5))),
+        r"model.likelihood.variance.trainable is True, this one's False",
+    ),
+    "jitter": (
+        toy_model,
+        lambda: toy_model(jitter=1e-3),
+        r"model.jitter.value is 1e-06, this one's 0\.001",
+    ),
+    "a layer's jitter": (
+        lambda: with_layer_jitter(1e-6),
+        lambda: with_layer_jitter(1e-5),
+        r"model.layers\[0\].jitter.value is 1e-06, this one's 1e-05",
+    ),
+    "weight of the KL term": (
+        toy_model,
+        lambda: weighted(0.3),
+        r"model.kl_weight.value is 1\.0, this one's 0\.3",
+    ),
+    "link": (
+        lambda: toy_model(likelihood=gpflow.likelihoods.Poisson()),
+        lambda: toy_model(likelihood=gpflow.likelihoods.Poisson(invlink=tf.nn.softplus)),
+        r"model.likelihood.invlink is .*, this one's .*softplus",
+    ),
+    "columns": (
+        toy_model,
+        lambda: toy_model(kernels=[gpflow.kernels.SquaredExponential(active_dims=[0])]),
+        r"model.layers\[0\].kernel.active_dims is slice\(None, None, None\), this one's \[0\]",
+    ),
+}
+
+
+def weighted(weight: float) -> DeepKernelProcess:
+    model = toy_model()
+    model.kl_weight.assign(weight)
+    return model
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_checkpoint_of_another_model(tmp_path: Path, name: str) -> None:
+    """Those parameters' shapes agree: nothing else would stop the run from going on as another model."""
+    first, second, message = OTHER_MODELS[name]
+    data = (DATA[0], np.round(np.abs(DATA[1])))
+    settings = {"num_steps": 2, "checkpoint_dir": tmp_path, "progress": False}
+    history = fit(first(), data, **settings)
+    assert fit(first(), data, **settings) == history
+    with pytest.raises(CheckpointError, match=f"is of another run: its {message}") as raised:
+        fit(second(), data, **settings)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 500
+
+
+def test_a_longer_run_goes_on_from_the_end_of_a_shorter_one(tmp_path: Path) -> None:
+    """Where nothing is a fraction of the steps; its numbers are those of a run of that length."""
+    settings = {"learning_rate": ExponentialDecay(0.01, 0.5, 20), "kl_annealing_steps": 30}
+    run(tmp_path, num_steps=70, **settings)
+    longer = numbers(*run(tmp_path, num_steps=170, **settings))
+    assert longer == numbers(*run(None, num_steps=170, **settings))
+    with pytest.raises(CheckpointError, match=r"num_steps: got 70, .* has 170 steps already"):
+        run(tmp_path, num_steps=70, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({}, "kl_annealing_steps and learning_rate depends"),
+        ({"learning_rate": 0.01}, "kl_annealing_steps depends"),
+        ({"kl_annealing_steps": 3}, "learning_rate depends"),
+        ({"kl_annealing_steps": 3, "learning_rate": 0.01, "patience": 9}, "patience depends"),
+    ],
+)
+def test_a_longer_run_whose_schedule_is_another_says_why(
+    tmp_path: Path, settings: dict, why: str
+) -> None:
+    settings = {"checkpoint_dir": tmp_path, "progress": False, "validation_data": DATA, **settings}
+    fit(toy_model(), DATA, num_steps=4, **settings)
+    pattern = f"its num_steps is 4, this one's 6, on which {why}"
+    with pytest.raises(CheckpointError, match=pattern) as raised:
+        fit(toy_model(), DATA, num_steps=6, **settings)
+    assert "\n" not in str(raised.value)
 
 
 def test_checkpoint_of_parameters_with_other_transforms(copied: Path) -> None:
     """The stored numbers are of the unconstrained parameters: they would mean other values."""
     model = toy_model()
     model.kernels[0].variance = gpflow.Parameter(1.0, transform=tfp.bijectors.Exp())
-    arguments = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 100, "seed": 3}
-    with pytest.raises(CheckpointError, match="is of another run: its parameters is") as raised:
+    arguments = {"num_steps": 60, "batch_size": 7, "kl_annealing_steps": 30, "seed": 3}
+    with pytest.raises(
+        CheckpointError, match=r"its model.layers\[0\].kernel.variance.transform is"
+    ) as raised:
         fit(model, DATA, checkpoint_dir=copied, progress=False, **arguments)
     assert len(str(raised.value)) < 600
 
@@ -202,7 +328,9 @@ def test_checkpoint_of_parameters_with_other_priors(tmp_path: Path) -> None:
     train(1.0)
     train(1.0)  # is done already
     for scale in (2.0, None):
-        with pytest.raises(CheckpointError, match="is of another run: its parameters is"):
+        with pytest.raises(
+            CheckpointError, match=r"its model.layers\[0\].kernel.variance.prior is"
+        ):
             train(scale)
 
 

@@ -1,0 +1,39 @@
+"""Kernels of kernels: an infinitely wide layer between each two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import tensorflow as tf
+from gpflow.kernels import Kernel
+
+from .blocks import GramBlocks
+from .covariance import covariance, from_inputs, of_structure
+
+
+class Composed(Kernel):
+    """K_L(... K_2(K_1(.))): each kernel but the first acts on the Gram matrix that is the one before it.
+
+    With arc-cosine kernels that of an infinitely wide neural network. On inputs the first kernel may be any
+    GPflow kernel; the others, and on Gram matrices all of them, must be computable from one.
+
+    :param kernels: K_1, ..., K_L.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.kernels = list(kernels)
+
+    def K(self, X: tf.Tensor, X2: tf.Tensor | None = None) -> tf.Tensor:  # GPflow's
+        """On inputs X [N, D] and X2 [N2, D]: [N, N2]."""
+        return from_inputs(self, X, X).ii if X2 is None else from_inputs(self, X, X2).it
+
+    def K_diag(self, X: tf.Tensor) -> tf.Tensor:  # GPflow's
+        """The diagonal of `K(X)` [N]."""
+        return from_inputs(self, X[:1], X).tt
+
+
+@of_structure.register(Composed)
+def _composed(kernel: Composed, gram: GramBlocks) -> GramBlocks:
+    return reduce(lambda blocks, child: covariance(child, blocks), kernel.kernels, gram)

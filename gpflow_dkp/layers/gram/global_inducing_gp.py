@@ -1,0 +1,223 @@
+"""The Gaussian-process layer with global inducing points: hidden layers of the DGP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow import Parameter
+from gpflow.kernels import Kernel
+
+from ...checks import check_choice, check_positive_integer
+from ...gram import FeatureBlocks
+from ...linalg import (
+    PositiveDefinite,
+    cholesky,
+    half_logdet,
+    half_logdet_from_chol,
+    positive_definite,
+    right_multiply,
+    solve,
+    solve_shared,
+    trace_of_solve,
+    transpose,
+)
+from ...random import Seed, normal, split
+from ..base import LOG_RATIOS
+from .base import (
+    FeatureDraw,
+    GramLayer,
+    condition_features,
+    num_samples_of,
+    prior_features,
+)
+
+tfb = tfp.bijectors
+
+
+class GlobalInducingGP(GramLayer):
+    """P independent GPs f ~ N(0, K) with the global-inducing posterior Q(F | K) = N(Sigma Lambda v, Sigma).
+
+    Sigma = (K^{-1} + Lambda)^{-1}: the exact posterior under pseudo-observations v of the inducing
+    values with noise covariance E = Lambda^{-1} ([ICML21] section 4.2). All that is needed comes from
+    (K + E)^{-1}, which is well conditioned where K is not.
+
+    As a hidden layer the `width` functions have covariance K / width, so that their Gram matrix has
+    the deep Wishart process' prior; with `output=True` they have covariance K. A model's last layer is an
+    `OutputGP`, which integrates the inducing values out.
+
+    :param num_inducing: M.
+    :param width: number of functions P.
+    :param output: whether the functions have covariance K rather than K / width.
+    :param kernel: as in `GramLayer`.
+    :param log_ratio: as in `GWPosterior`.
+    :param seed: of a hidden layer's random starting value of `v`; an output layer starts at 0.
+
+    Variational parameters: `v` [M, P] and the Cholesky factor of Lambda, `precision_tril` [M, M],
+    shared by the outputs.
+    """
+
+    def __init__(
+        self,
+        num_inducing: int,
+        width: int,
+        *,
+        output: bool = False,
+        kernel: Kernel | None = None,
+        log_ratio: Literal["expected", "sampled"] = "expected",
+        seed: int | Sequence[int] = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(kernel, name=name)
+        check_choice("log_ratio", log_ratio, LOG_RATIOS)
+        check_positive_integer("width", width)
+        check_positive_integer("num_inducing", num_inducing)
+        self.num_inducing = num_inducing
+        self.width = width
+        self.log_ratio = log_ratio
+        self._prior_scale = 1.0 if output else 1.0 / width
+        start = np.random.default_rng(seed).normal(size=(num_inducing, width)) / np.sqrt(width)
+        self.v = Parameter(np.zeros_like(start) if output else start)
+        self.precision_tril = precision_parameter(3.0 * np.eye(num_inducing))
+
+    @property
+    def draws_features(self) -> bool:
+        """The functions' values are genuine features."""
+        return True
+
+    def infinite_width(self, K_ii: tf.Tensor) -> FeatureBlocks:
+        """K_ii, as features that a kernel of features may take."""
+        return FeatureBlocks.of_inducing(tf.linalg.cholesky(K_ii))
+
+    def sample(
+        self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
+    ) -> FeatureDraw:
+        """Draw the functions at the inducing points from the posterior."""
+        K_ii = tf.convert_to_tensor(K_ii)
+        num_samples = num_samples_of(K_ii, num_samples)
+        shape = [num_samples, self.num_inducing, 2 * self.width]
+        noise = normal(shape, split(seed, 2)[0], K_ii.dtype)
+        prior = positive_definite(K_ii)
+        K = self._prior_scale * K_ii
+        noise_tril = pseudo_noise_tril(tf.convert_to_tensor(self.precision_tril))
+        noisy = with_pseudo_noise(K, noise_tril)
+        features = self._sample_inducing(prior, noisy, noise_tril, noise)
+        if self.log_ratio == "expected":
+            log_ratio = -kl_divergence(noisy, noise_tril, batched(self.v, K))
+        else:
+            log_ratio = self._sampled_log_ratio(prior, noisy, noise_tril, features)
+        return FeatureDraw(features, tf.broadcast_to(log_ratio, tf.shape(noise)[:1]), prior)
+
+    def prior_sample(
+        self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
+    ) -> FeatureDraw:
+        """Draw them from the prior."""
+        draw = prior_features(K_ii, self.width, num_samples, seed)
+        return draw._replace(features=math.sqrt(self._prior_scale * self.width) * draw.features)
+
+    def condition(
+        self,
+        draw: FeatureDraw,
+        K_it: tf.Tensor,
+        K_tt: tf.Tensor,
+        *,
+        seed: Seed = None,
+        full_cov: bool = False,
+        common_noise: bool = False,
+    ) -> FeatureBlocks:
+        """The functions at data points, in rows of the features' columns [S, P, N]."""
+        return condition_features(
+            draw,
+            K_it,
+            K_tt,
+            split(seed, 2)[1],
+            width=self.width,
+            scale=self._prior_scale,
+            full_cov=full_cov,
+            common_noise=common_noise,
+            gradient_dtype=self.gradient_dtype,
+        )
+
+    def _sample_inducing(
+        self,
+        prior: PositiveDefinite,
+        noisy: PositiveDefinite,
+        noise_tril: tf.Tensor,
+        noise: tf.Tensor,
+    ) -> tf.Tensor:
+        """F [S, M, P] by Matheron's rule: a prior draw f0, moved by K (K + E)^{-1} (v - f0 - e)."""
+        for_prior, for_noise = tf.split(noise, 2, axis=-1)
+        chol = math.sqrt(self._prior_scale) * cholesky(prior.matrix, prior.chol)
+        prior_draw = chol @ for_prior
+        residual = self.v - prior_draw - noise_tril @ for_noise
+        return prior_draw + self._prior_scale * prior.matrix @ solve_shared(noisy, residual)
+
+    def _sampled_log_ratio(
+        self,
+        prior: PositiveDefinite,
+        noisy: PositiveDefinite,
+        noise_tril: tf.Tensor,
+        features: tf.Tensor,
+    ) -> tf.Tensor:
+        """log P(F) - log Q(F) at the draw [S].
+
+        log|Sigma^{-1}| = log|K + E| - log|K| - log|E|, so the determinant of K cancels.
+        """
+        mean = self._prior_scale * prior.matrix @ solve(noisy, batched(self.v, noisy.matrix))
+        deviation = features - mean
+        whitened = tf.linalg.matrix_transpose(
+            right_multiply(
+                tf.linalg.matrix_transpose(deviation), tf.convert_to_tensor(self.precision_tril)
+            )
+        )
+        half = 0.5 / self._prior_scale
+        log_p = -half * tf.reduce_sum(features * solve_shared(prior, features), [-2, -1])
+        log_q = -half * tf.reduce_sum(deviation * solve_shared(prior, deviation), [-2, -1])
+        log_q -= 0.5 * tf.reduce_sum(tf.square(whitened), [-2, -1])
+        log_q_det = half_logdet(noisy) - half_logdet_from_chol(noise_tril)
+        return log_p - log_q - self.width * log_q_det
+
+
+def precision_parameter(start: np.ndarray) -> Parameter:
+    """A Cholesky factor [..., M, M], its diagonal trained by the logarithm."""
+    transform = tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None)
+    return Parameter(start, transform=transform)
+
+
+def pseudo_noise_tril(precision_tril: tf.Tensor) -> tf.Tensor:
+    """A factor R [M, M] of E = Lambda^{-1} = R R^T, upper triangular."""
+    eye = tf.eye(tf.shape(precision_tril)[-1], dtype=precision_tril.dtype)
+    return tf.linalg.triangular_solve(precision_tril, eye, adjoint=True)
+
+
+def with_pseudo_noise(K: tf.Tensor, noise_tril: tf.Tensor) -> PositiveDefinite:
+    """K + E with its factorisation."""
+    return positive_definite(K + tf.matmul(noise_tril, noise_tril, transpose_b=True))
+
+
+def kl_divergence(noisy: PositiveDefinite, noise_tril: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """KL(Q || P) summed over the functions [...].
+
+    With w = (K + E)^{-1} v, of each [tr(E (K + E)^{-1}) + w^T K w - M + log|K + E| - log|E|] / 2.
+
+    :param v: [..., M, P].
+    """
+    E = tf.matmul(noise_tril, noise_tril, transpose_b=True)
+    num_inducing, num_outputs = v.shape[-2:]
+    logdet_E = 2.0 * tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(noise_tril))))
+    shared = trace_of_solve(noisy, E) - num_inducing + 2.0 * half_logdet(noisy) - logdet_E
+    weights = solve(noisy, v)
+    quadratic = tf.reduce_sum(v * weights, [-2, -1])
+    noise_weights = right_multiply(transpose(weights), noise_tril)
+    quadratic -= tf.reduce_sum(tf.square(noise_weights), [-2, -1])
+    return 0.5 * (num_outputs * shared + quadratic)
+
+
+def batched(v: tf.Tensor, K: tf.Tensor) -> tf.Tensor:
+    """v [M, P] with the sample dimension of K, if it has one: [..., M, P]."""
+    v = tf.convert_to_tensor(v)
+    return tf.broadcast_to(v, tf.concat([tf.shape(K)[:-2], tf.shape(v)], 0))

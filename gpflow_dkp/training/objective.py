@@ -1,0 +1,111 @@
+"""What a training step raises: a model's bound, its KL term annealed, or minus a GPflow model's loss."""
+
+from __future__ import annotations
+
+import abc
+from typing import NamedTuple
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from check_shapes.exceptions import CheckShapesError
+from gpflow.models import BayesianModel
+
+from ..models import MonteCarloModel
+from .data import InternalData, Minibatch, TrainingData
+from .schedules import kl_weight_at
+
+
+class Value(NamedTuple):
+    """An objective's value for one minibatch, of the whole training set.
+
+    :param bound: the evidence lower bound [].
+    :param total: what is maximised: the bound and the log densities of the parameters' priors [].
+    """
+
+    bound: tf.Tensor
+    total: tf.Tensor
+
+
+class Objective(abc.ABC):
+    """What is maximised, as a function of a minibatch and a seed."""
+
+    dtype: tf.DType
+
+    def start(self, step: tf.Tensor) -> None:  # noqa: B027  # not all have something to set
+        """Set what depends on the 0-based step."""
+
+    def finish(self) -> None:  # noqa: B027
+        """Leave the model as it was but for what was trained."""
+
+    @abc.abstractmethod
+    def __call__(self, batch: Minibatch, seed: tf.Tensor) -> Value:
+        """The value at a minibatch."""
+
+
+class BoundObjective(Objective):
+    """The bound of a model of this package and GPflow's log prior densities.
+
+    :param annealing_steps: the KL term's weight rises from 0 to what it was over these steps.
+    """
+
+    def __init__(self, model: MonteCarloModel, num_data: int, annealing_steps: int) -> None:
+        self._model, self._num_data, self._annealing_steps = model, num_data, annealing_steps
+        self._with_priors = [p for p in model.trainable_parameters if p.prior is not None]
+        self._weight = float(model.kl_weight)
+        self.dtype = model.kl_weight.dtype
+
+    def start(self, step: tf.Tensor) -> None:
+        """Set the KL term's weight."""
+        weight = self._weight * kl_weight_at(self._annealing_steps, step, self.dtype)
+        self._model.kl_weight.assign(weight)
+
+    def finish(self) -> None:
+        """Give the KL term its weight back."""
+        self._model.kl_weight.assign(self._weight)
+
+    def __call__(self, batch: Minibatch, seed: tf.Tensor) -> Value:
+        """The bound of the whole training set from a minibatch, whatever the model's `num_data`."""
+        model = self._model
+        expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
+        factor = self._num_data / tf.cast(batch.size, expected.dtype)
+        bound = expected * factor + model.kl_weight * log_ratio
+        return Value(bound, tf.add_n([bound, *(p.log_prior_density() for p in self._with_priors)]))
+
+
+class LossObjective(Objective):
+    """The negative `training_loss` of a GPflow model, priors included.
+
+    :raises ValueError: for minibatches of a model that does not know how many data points there are, or
+        data that the model does not take.
+    """
+
+    def __init__(self, model: BayesianModel, data: TrainingData) -> None:
+        self._model = model
+        self._internal = isinstance(data, InternalData)
+        self.dtype = gpflow.default_float()
+        if not self._internal and data.batch_size != data.num_data:
+            name = type(model).__name__
+            if getattr(model, "num_data", data.num_data) is None:
+                raise ValueError(
+                    f"model: {name}'s num_data is None, needs {data.num_data} to scale a minibatch's "
+                    f"likelihood; build it with num_data={data.num_data}"
+                )
+        if not self._internal:
+            self._try(data.example())
+
+    def _try(self, batch: tuple[tf.Tensor, tf.Tensor]) -> None:
+        """Evaluate the loss: GPflow's errors of shapes are pages long."""
+        try:
+            self._model.training_loss(batch)
+        except (CheckShapesError, ValueError, tf.errors.InvalidArgumentError) as error:
+            X, Y = (np.shape(part) for part in batch)
+            raise ValueError(
+                f"data: {type(self._model).__name__} does not take X {X} and Y {Y}; it needs as many "
+                "columns as its inducing points, kernel and likelihood have"
+            ) from error
+
+    def __call__(self, batch: Minibatch, seed: tf.Tensor) -> Value:
+        """Minus the loss."""
+        loss = self._model.training_loss(*(() if self._internal else (batch.data,)))
+        return Value(-loss, -loss)

@@ -1,0 +1,259 @@
+"""The compiled steps of `fit`, repeated with more jitter where one fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gpflow
+import tensorflow as tf
+from gpflow.base import RegressionData
+from gpflow.models import BayesianModel
+
+from ..checks import check_positive_integer
+from ..jitter import jitters_of
+from ..models import MonteCarloModel
+from ..random import fold_in, split
+from .agreement import describe_model
+from .arguments import check_annealing, check_model, check_seed
+from .data import Minibatch, training_data
+from .diagnosis import describe_failure
+from .history import History
+from .natural_gradient import natural_gradient_of
+from .objective import BoundObjective, LossObjective, Objective
+from .optimizer import KerasOptimizer, Optimizer, ScheduledAdam, check_optimizer
+from .schedules import (
+    PAPER_LEARNING_RATE,
+    LearningRate,
+    annealing_steps_of,
+    check_learning_rate,
+    depends_on_num_steps,
+)
+
+logger = logging.getLogger(__name__)
+
+JITTER_FACTORS = (10.0, 100.0, 1000.0)
+"""By how much a step whose loss or gradient is not finite is retried with more jitter."""
+
+
+class TrainingFailed(ValueError):  # noqa: N818  # says what happened
+    """A step's loss or gradient is not finite with any jitter that was tried."""
+
+
+class Trainer:
+    """The compiled steps of `fit`, whose arguments these are.
+
+    Attributes: `settings`, what a run must agree on to go on from a checkpoint, and `of_num_steps`, which
+    arguments make it depend on the number of steps.
+    """
+
+    def __init__(
+        self,
+        model: BayesianModel,
+        data: RegressionData | tf.data.Dataset | None = None,
+        *,
+        num_steps: int,
+        batch_size: int | None = None,
+        learning_rate: LearningRate | None = None,
+        optimizer: Any = None,
+        kl_annealing_steps: int | None = None,
+        natural_gradient: LearningRate | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_model(model)
+        check_positive_integer("num_steps", num_steps)
+        check_annealing(kl_annealing_steps, num_steps)
+        check_optimizer(optimizer, learning_rate)
+        rates = PAPER_LEARNING_RATE if learning_rate is None else learning_rate
+        schedule = check_learning_rate(rates)
+        key = check_seed(seed)
+        # The rows of epoch e and the random numbers of step e are to have nothing in common.
+        rows_seed, self._steps_seed = split(key, 2)
+        self.model = model
+        self.num_steps = num_steps
+        self.data = training_data(model, data, batch_size, rows_seed)
+        self.objective: Objective
+        self._jitters: list[tf.Variable] = []
+        self.of_num_steps = []
+        if isinstance(model, MonteCarloModel):
+            annealing_steps = annealing_steps_of(kl_annealing_steps, num_steps)
+            self.objective = BoundObjective(model, self.data.num_data, annealing_steps)
+            self._jitters = jitters_of(model)
+            if kl_annealing_steps is None:
+                self.of_num_steps.append("kl_annealing_steps")
+        else:
+            if kl_annealing_steps is not None:
+                raise ValueError(
+                    f"kl_annealing_steps: got {kl_annealing_steps}, but {type(model).__name__} has no weight "
+                    "of its KL term; set it to None"
+                )
+            self.objective = LossObjective(model, self.data)
+        self.natural = None
+        if natural_gradient is not None:
+            natural_schedule = check_learning_rate(natural_gradient, "natural_gradient")
+            self.natural = natural_gradient_of(model, natural_schedule, num_steps)
+            if depends_on_num_steps(natural_schedule):
+                self.of_num_steps.append("natural_gradient")
+        stepped = [] if self.natural is None else [v.ref() for v in self.natural.variables_stepped]
+        variables = [v for v in model.trainable_variables if v.ref() not in stepped]
+        self.optimizer: Optimizer = (
+            ScheduledAdam(variables, schedule, num_steps)
+            if optimizer is None
+            else KerasOptimizer(variables, optimizer)
+        )
+        if self.optimizer.of_num_steps:
+            self.of_num_steps.append("learning_rate")
+        self.settings = {
+            "batch_size": self.data.batch_size,
+            "natural_gradient": repr(self.natural and self.natural.schedule),
+            "kl_annealing_steps": kl_annealing_steps,
+            "seed": key.numpy().tolist(),
+            "data": self.data.fingerprint(),
+            **self.optimizer.describe(),
+            **describe_model(model),
+        }
+        # A function of its own: TensorFlow takes one method of many trainers for one traced too often.
+        self._steps = tf.function(lambda first, size: self._run_steps(first, size), autograph=False)
+        self._compiled = False
+
+    def advance(self, step: int, size: int, history: History) -> int:
+        """Take `size` steps after `step` others, with more jitter where one fails; the step reached.
+
+        :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
+        """
+        end = step + size
+        while step < end:
+            start = time.perf_counter()
+            done, elbos, halvings = self.steps(step, end - step)
+            history.elbo += elbos[:done]
+            history.halvings += [step + i for i in range(done) if halvings[i]]
+            step += done
+            if step == end or not self._compiled:
+                elapsed = time.perf_counter() - start
+                history.seconds += elapsed
+                if self._compiled:
+                    history.step_seconds += elapsed
+                    history.timed_steps += done
+                self._compiled = True
+            if step < end:
+                self._recover(step, history)
+                step += 1
+        return step
+
+    def steps(self, first: int, size: int) -> tuple[int, list[float], list[int]]:
+        """Steps from `first` on until `size` are done or one is not finite.
+
+        :returns: the number applied, and of each that was tried the bound per data point and how often
+            its natural-gradient step was halved.
+        """
+        done, elbos, halvings = self._steps(tf.constant(first), tf.constant(size))
+        return int(done), elbos.numpy().tolist(), halvings.numpy().tolist()
+
+    def _recover(self, step: int, history: History) -> None:
+        """Repeat a failed step with more of every jitter."""
+        before = [jitter.numpy() for jitter in self._jitters]
+        starts = [float(value) or gpflow.default_jitter() for value in before]
+        for factor in JITTER_FACTORS if self._jitters else ():
+            try:
+                for jitter, start in zip(self._jitters, starts, strict=True):
+                    jitter.assign(start * factor)
+                done, elbos, halvings = self.steps(step, 1)
+            finally:
+                for jitter, value in zip(self._jitters, before, strict=True):
+                    jitter.assign(value)
+            if done:
+                logger.warning(
+                    "step %d: loss or gradient not finite; repeated with jitter %.1e",
+                    step,
+                    max(starts) * factor,
+                )
+                history.recoveries.append(step)
+                history.elbo += elbos
+                history.halvings += [step] if halvings[0] else []
+                return
+        tried = f" with jitter up to {max(starts) * JITTER_FACTORS[-1]:.1e}" if starts else ""
+        batch = self._batch(tf.constant(step))
+        raise TrainingFailed(
+            f"step {step}: the loss or its gradient is not finite{tried}: "
+            f"{describe_failure(self.model, batch.data, self.seed_of(step))}; "
+            "lower the learning rate, raise the jitter, or check the data's scale"
+        )
+
+    def seed_of(self, step: int | tf.Tensor) -> tf.Tensor:
+        """The seed of a step's random numbers."""
+        return fold_in(self._steps_seed, step)
+
+    def _batch(self, step: tf.Tensor) -> Minibatch:
+        return self.data.minibatch(step)
+
+    def _run_steps(
+        self, first: tf.Tensor, size: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Steps until `size` are done or one is not finite; the number applied, their bounds and halvings."""
+        records = (
+            tf.TensorArray(self.objective.dtype, size=size, element_shape=[]),
+            tf.TensorArray(tf.int32, size=size, element_shape=[]),
+        )
+
+        def unfinished(count: tf.Tensor, finite: tf.Tensor, *_: tf.TensorArray) -> tf.Tensor:
+            return tf.logical_and(finite, count < size)
+
+        def body(
+            count: tf.Tensor, _: tf.Tensor, elbos: tf.TensorArray, halvings: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray, tf.TensorArray]:
+            finite, elbo, halved = self._step(first + count)
+            written = elbos.write(count, elbo), halvings.write(count, halved)
+            return count + tf.cast(finite, tf.int32), finite, *written
+
+        count, _, elbos, halvings = tf.while_loop(
+            unfinished,
+            body,
+            (tf.constant(0), tf.constant(True), *records),
+            parallel_iterations=1,
+        )
+        return count, elbos.stack(), halvings.stack()
+
+    def _step(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """One step, applied if it is finite.
+
+        :returns: whether it is, the bound per data point, and the halvings of its natural-gradient step.
+        """
+        objective, optimizer, natural = self.objective, self.optimizer, self.natural
+        objective.start(step)
+        variables = optimizer.variables_stepped
+        stepped_naturally = () if natural is None else natural.variables_stepped
+        batch, seed = self._batch(step), self.seed_of(step)
+        scale = tf.constant(1.0 / self.data.num_data, objective.dtype)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([*variables, *stepped_naturally])
+            value = objective(batch, seed)
+            loss = -scale * value.total
+        gradients = tape.gradient(
+            loss,
+            [*variables, *stepped_naturally],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        gradient = optimizer.collect(gradients[: len(variables)])
+        direction: Sequence[tf.Tensor] = ()
+        if natural is not None:
+            of_total = [-part / scale for part in gradients[len(variables) :]]
+            direction = natural.direction(of_total, seed)
+        finite = tf.math.is_finite(loss)
+        for part in (*gradient, *direction):
+            finite &= tf.reduce_all(tf.math.is_finite(part))
+
+        def apply() -> tuple[tf.Tensor, tf.Tensor]:
+            halvings = tf.constant(0)
+            if natural is not None:
+                halvings = natural.apply(
+                    direction, step, value.total, lambda: objective(batch, seed).total
+                )
+            # The gradients are of the variables before either step.
+            with tf.control_dependencies([halvings]):
+                optimizer.apply(gradient, step)
+            return tf.constant(True), halvings
+
+        finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))
+        return finite, scale * value.bound, halvings

@@ -1,0 +1,250 @@
+"""GlobalInducingGP against dense formulas of Q(F) = N(Sigma Lambda v, Sigma), MATH.md 6."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_cases import (
+    HOW,
+    M,
+    N,
+    S,
+    check_conditionals,
+    check_layer_gradients,
+    covariance,
+    gp_layer,
+    output_layer,
+    record,
+)
+from scipy import stats
+
+from gpflow_dkp.gram import FeatureBlocks, GramBlocks, ReLUFeatures
+from gpflow_dkp.layers import GlobalInducingGP
+from gpflow_dkp.layers.gram import base, global_inducing_gp
+
+widths = pytest.mark.parametrize("width", [1, 3, 6])
+samples = pytest.mark.parametrize("samples", [None, S])
+
+
+class Dense(NamedTuple):
+    mean: np.ndarray
+    covariance: np.ndarray
+    prior: np.ndarray
+
+
+def dense(layer: GlobalInducingGP, K: np.ndarray) -> Dense:
+    """Mean [M, P] and covariance [M, M] of each output under Q, and its covariance under P."""
+    if layer._prior_scale != 1.0:
+        K = K / layer.width
+    precision = layer.precision_tril.numpy() @ layer.precision_tril.numpy().T
+    Sigma = np.linalg.inv(np.linalg.inv(K) + precision)
+    return Dense(Sigma @ precision @ layer.v.numpy(), Sigma, K)
+
+
+def kl(q: Dense) -> float:
+    """KL(N(m, Sigma) || N(0, K)) summed over the outputs, by the textbook."""
+    inverse = np.linalg.inv(q.prior)
+    shared = (
+        np.trace(inverse @ q.covariance)
+        - len(q.mean)
+        + np.linalg.slogdet(q.prior)[1]
+        - np.linalg.slogdet(q.covariance)[1]
+    )
+    return 0.5 * sum(shared + m @ inverse @ m for m in q.mean.T)
+
+
+def matrices(K: GramBlocks) -> list[np.ndarray]:
+    return [K.ii.numpy()] if K.ii.shape.rank == 2 else list(K.ii.numpy())
+
+
+outputs = pytest.mark.parametrize("output", [False, True])
+
+
+@outputs
+@samples
+@widths
+def test_log_ratio_is_minus_the_dense_kl(width: int, samples: int | None, output: bool) -> None:
+    layer, K = gp_layer(width, output=output), covariance(samples)
+    expected = [-kl(dense(layer, matrix)) for matrix in matrices(K)]
+    log_ratio = layer.sample(K.ii, seed=0, num_samples=S).log_ratio
+    np.testing.assert_allclose(log_ratio, np.broadcast_to(expected, S), rtol=0, atol=1e-9)
+
+
+@outputs
+@samples
+@widths
+def test_sampled_log_ratio_is_the_difference_of_the_densities(
+    width: int, samples: int | None, output: bool
+) -> None:
+    layer, K = gp_layer(width, "sampled", output=output), covariance(samples)
+    draw = layer.sample(K.ii, seed=0, num_samples=S)
+    for i in range(S):
+        q = dense(layer, matrices(K)[i if samples else 0])
+        F = draw.features[i].numpy()
+        log_p = sum(stats.multivariate_normal(np.zeros(M), q.prior).logpdf(f) for f in F.T)
+        log_q = sum(
+            stats.multivariate_normal(m, q.covariance).logpdf(f)
+            for m, f in zip(q.mean.T, F.T, strict=True)
+        )
+        assert float(draw.log_ratio[i]) == pytest.approx(log_p - log_q, abs=1e-9)
+
+
+def give_unit_noise(width: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let the layer draw zeros in its first sample and in the others one unit of noise each.
+
+    All outputs are affine in the noise, so that this gives their moments without any sampling.
+    """
+    of_inducing, of_data = 2 * M * width, width * N
+    size = of_inducing + of_data
+    unit = np.concatenate([np.zeros((1, size)), np.eye(size)])
+    inducing, data = unit[:, :of_inducing], unit[:, of_inducing:]
+    given = [
+        (global_inducing_gp, inducing.reshape(size + 1, M, 2 * width), tf.float64),
+        (base, data.reshape(size + 1, width, N), tf.float32),
+    ]
+    for module, noise, dtype in given:
+        noise = tf.constant(noise, dtype)
+
+        def normal(
+            shape: list, seed: object, dtype: tf.DType, noise: tf.Tensor = noise
+        ) -> tf.Tensor:
+            assert tuple(int(size) for size in shape) == noise.shape
+            return noise
+
+        monkeypatch.setattr(module, "normal", normal)
+    return size + 1
+
+
+@outputs
+@widths
+def test_draw_is_affine_in_the_noise_with_the_posteriors_moments(
+    width: int, output: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F = mean + J eps with J J^T = Sigma for each output."""
+    layer, K = gp_layer(width, output=output), covariance()
+    num_samples = give_unit_noise(width, monkeypatch)
+    F = layer.sample(K.ii, num_samples=num_samples).features.numpy()
+    q = dense(layer, K.ii.numpy())
+    np.testing.assert_allclose(F[0], q.mean, rtol=0, atol=1e-12)
+    jacobian = (F[1:] - F[0]).reshape(-1, M * width)
+    expected = np.einsum("ij,pq->ipjq", q.covariance, np.eye(width)).reshape(M * width, -1)
+    np.testing.assert_allclose(jacobian.T @ jacobian, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("full_cov", [False, True])
+@widths
+def test_drawn_data_points_have_the_moments_of_an_output_layer(
+    width: int, full_cov: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inducing values and data points drawn, against the inducing values integrated out.
+
+    A data point drawn on its own has the output layer's variance; drawn jointly, its covariances.
+    """
+    layer, K = gp_layer(width, output=True), covariance(full_cov=full_cov)
+    num_samples = give_unit_noise(width, monkeypatch)
+    draw = layer.sample(K.ii, num_samples=num_samples)
+    f = layer.condition(draw, K.it, K.tt, full_cov=full_cov).data.numpy()
+    marginals = output_layer(width).marginals(K)
+    np.testing.assert_allclose(f[0].T, marginals.mean, rtol=0, atol=1e-11)
+    jacobian = f[1:] - f[0]
+    moments = np.einsum("spn,sqm->pnqm", jacobian, jacobian)
+    for p in range(width):
+        own = moments[p, :, p]
+        own = own if full_cov else np.diag(own)
+        expected = marginals.variance[p] if full_cov else marginals.variance[:, p]
+        np.testing.assert_allclose(own, expected, rtol=0, atol=1e-11)
+        for q in range(p):
+            np.testing.assert_allclose(moments[p, :, q], np.zeros((N, N)), atol=1e-11)
+
+
+@samples
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("width", "output"), [(1, False), (6, False), (3, True)])
+def test_conditionals_of_the_data_points(
+    width: int, output: bool, how: dict, samples: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scale = 1.0 if output else 1.0 / width
+    check_conditionals(gp_layer(width, output=output), scale, samples, how, monkeypatch)
+
+
+@outputs
+@samples
+def test_prior_draws_are_their_covariances_factor_times_the_noise(
+    output: bool, samples: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, K = gp_layer(3, output=output), covariance(samples)
+    drawn = record(monkeypatch, base, "normal")
+    draw = layer.prior_sample(K.ii, seed=0, num_samples=S)
+    (noise,) = drawn
+    for i in range(S):
+        tril = np.linalg.cholesky(matrices(K)[i if samples else 0] / (1.0 if output else 3.0))
+        np.testing.assert_allclose(draw.features[i], tril @ noise[i], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(draw.log_ratio, np.zeros(S))
+
+
+@pytest.mark.parametrize("log_ratio", ["expected", "sampled"])
+@samples
+@pytest.mark.parametrize(("width", "output"), [(1, False), (6, False), (3, True)])
+def test_gradients_are_those_of_finite_differences(
+    width: int, output: bool, samples: int | None, log_ratio: str
+) -> None:
+    check_layer_gradients(gp_layer(width, log_ratio, output), samples, [])
+
+
+@samples
+@outputs
+def test_gradients_of_joint_draws_are_those_of_finite_differences(
+    output: bool, samples: int | None
+) -> None:
+    check_layer_gradients(gp_layer(3, output=output), samples, [], full_cov=True)
+
+
+@samples
+@outputs
+def test_gradients_of_prior_draws_are_those_of_finite_differences(
+    output: bool, samples: int | None
+) -> None:
+    check_layer_gradients(gp_layer(3, output=output), samples, [], prior=True)
+
+
+@pytest.mark.parametrize("log_ratio", ["expected", "sampled"])
+@outputs
+def test_log_ratio_is_zero_where_posterior_is_prior(output: bool, log_ratio: str) -> None:
+    """Lambda = 0 is no data at all."""
+    layer = gp_layer(3, log_ratio, output=output)
+    layer.precision_tril.assign(1e-7 * np.eye(M))
+    value = layer.sample(covariance(S).ii, seed=0).log_ratio
+    np.testing.assert_allclose(value, np.zeros(S), rtol=0, atol=1e-9)
+
+
+def test_features_of_an_infinitely_wide_layer_have_its_covariance() -> None:
+    """And a kernel of features takes them."""
+    K = covariance().ii
+    blocks = gp_layer(3).infinite_width(K)
+    assert isinstance(blocks, FeatureBlocks)
+    np.testing.assert_allclose(blocks.ii, K, rtol=0, atol=1e-12)
+    layer = GlobalInducingGP(M, 3, kernel=ReLUFeatures())
+    assert np.all(np.linalg.eigvalsh(layer.covariance(blocks).ii) > 0.0)
+
+
+def test_one_seed_gives_one_draw() -> None:
+    layer, K = gp_layer(3), covariance(S)
+    np.testing.assert_array_equal(*(layer.propagate(K, seed=1)[0].data for _ in range(2)))
+    np.testing.assert_array_equal(*(layer.prior_sample(K.ii, seed=1).features for _ in range(2)))
+    first, second = (layer.propagate(K, seed=s)[0].data for s in (1, 2))
+    assert not np.any(np.equal(first, second))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        ((M, 0), {}, "width: got 0, needs an integer of at least 1"),
+        ((M, 1.5), {}, "width: got 1.5"),
+        ((0, 1), {}, "num_inducing: got 0"),
+        ((M, 1), {"log_ratio": "both"}, "log_ratio: got 'both'"),
+    ],
+)
+def test_bad_arguments(arguments: tuple, settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GlobalInducingGP(*arguments, **settings)
