@@ -13,10 +13,12 @@ from .random import Seed, parts_of_seed
 def part_sizes(number: int | None) -> list[int]:
     """Samples a part: a part for each inter-op thread, where intra-op parallelism is off.
 
-    One part, [-1], where the number is not known.
+    One part, [-1], where the number is not known; one where operations run one after another, in eager mode.
     """
     if number is None:
         return [-1]
+    if tf.executing_eagerly():
+        return [number]
     threads = tf.config.threading
     parallel = threads.get_intra_op_parallelism_threads() == 1
     parts = threads.get_inter_op_parallelism_threads() if parallel else 1

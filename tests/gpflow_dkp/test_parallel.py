@@ -110,7 +110,10 @@ def test_a_part_for_each_thread_where_operations_have_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tf.config, "threading", Threads(inter, intra))
-    assert part_sizes(number) == expected
+    with tf.Graph().as_default():
+        assert part_sizes(number) == expected
+    # Eager operations run one after another.
+    assert part_sizes(number) == [-1 if number is None else number]
 
 
 def test_an_unknown_number_of_samples_is_one_part() -> None:
