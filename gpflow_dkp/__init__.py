@@ -16,6 +16,7 @@ from . import (
     models,
     networks,
     random,
+    selection,
     training,
     wasserstein,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "models",
     "networks",
     "random",
+    "selection",
     "training",
     "wasserstein",
 ]

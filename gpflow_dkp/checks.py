@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingPoints, InducingVariables
@@ -13,6 +15,14 @@ def check_positive_integer(name: str, value: int) -> None:
     """Raise `ValueError` unless `value` is an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name}: got {value!r}, needs an integer of at least 1")
+
+
+def check_positive_integers(name: str, values: Sequence[int]) -> None:
+    """Raise `ValueError` unless `values` is a list, perhaps empty, of integers of at least 1."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
+        raise ValueError(f"{name}: got {values!r}, needs a list of integers")
+    for value in values:
+        check_positive_integer(name, value)
 
 
 def check_seed(name: str, value: int) -> None:

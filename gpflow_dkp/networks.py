@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 
-from .checks import check_choice, check_positive, check_positive_integer
+from .checks import check_choice, check_positive, check_positive_integer, check_positive_integers
 
 ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu}
 
@@ -49,11 +49,10 @@ class MultilayerPerceptron(gpflow.Module):
             check_positive("weight_variance", weight_variance)
             zero, variance = (tf.constant(v, gpflow.default_float()) for v in (0, weight_variance))
             prior = tfp.distributions.Normal(zero, tf.sqrt(variance))
-        if isinstance(hidden_units, str) or np.ndim(hidden_units) != 1:
-            raise ValueError(f"hidden_units: got {hidden_units!r}, needs a list of integers")
+        check_positive_integer("input_dim", input_dim)
+        check_positive_integers("hidden_units", hidden_units)
+        check_positive_integer("output_dim", output_dim)
         sizes = [input_dim, *hidden_units, output_dim]
-        for size in sizes:
-            check_positive_integer("input_dim, hidden_units and output_dim", size)
         rng = np.random.default_rng(seed)
         self.activation = activation
         self.skip_connections = skip_connections

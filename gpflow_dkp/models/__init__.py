@@ -1,6 +1,7 @@
 """The models: GPflow's interface over chains of kernels and layers."""
 
 from .base import MonteCarloModel
+from .conditional_vae import ConditionalVAE
 from .deep_kernel_process import DeepKernelProcess
 from .dgp import DGP
 from .diwp import DIWP
@@ -17,6 +18,7 @@ __all__ = [
     "DWP",
     "GWI",
     "NNGP",
+    "ConditionalVAE",
     "DeepKernelProcess",
     "LatentVariableDGP",
     "MonteCarloModel",

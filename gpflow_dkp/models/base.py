@@ -68,6 +68,11 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     # What a subclass says
 
     @property
+    def objective_is_bound(self) -> bool:
+        """Whether `elbo`, at a `kl_weight` of 1, is in expectation a lower bound on the log evidence."""
+        return True
+
+    @property
     @abc.abstractmethod
     def num_features(self) -> int:
         """Columns D of the inputs."""

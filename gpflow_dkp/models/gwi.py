@@ -178,6 +178,11 @@ class GWI(GWIFromData, TemperedModel):
 
     # The objective
 
+    @property
+    def objective_is_bound(self) -> bool:
+        """False: a distance stands where a bound on the evidence has the Kullback-Leibler divergence."""
+        return False
+
     def elbo_terms(
         self,
         data: RegressionData,

@@ -162,6 +162,11 @@ class LatentVariableDGP(MonteCarloModel):
 
     # The bound
 
+    @property
+    def objective_is_bound(self) -> bool:
+        """Whether `elbo` is a bound on the log evidence: all but "iwvi-independent" are."""
+        return self.inference != "iwvi-independent"
+
     def elbo_terms(
         self,
         data: RegressionData,

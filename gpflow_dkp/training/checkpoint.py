@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ _ABSENT = object()
 
 class CheckpointError(ValueError):
     """The checkpoint directory holds nothing that this run can go on from."""
+
+
+class UnusableCheckpoint(CheckpointError):  # noqa: N818  # says what happened
+    """The checkpoint is damaged, or of another run."""
 
 
 class Checkpoints:
@@ -61,7 +66,12 @@ class Checkpoints:
             history.save(self._directory / f"{name}.history.json")
             tf.train.Checkpoint(**self._items).write(str(self._directory / name))
             partial.write_text(json.dumps(index))
+            # The files are on the disk before the index names them.
+            for path in [*self._directory.glob(f"{name}.*"), partial]:
+                _sync(path)
             partial.replace(self._index)
+            if os.name == "posix":  # elsewhere a folder cannot be opened
+                _sync(self._directory)
         except (OSError, tf.errors.OpError) as error:
             raise CheckpointError(
                 f"checkpoint_dir: cannot write to {self._directory} ({error}); free space there or "
@@ -74,7 +84,7 @@ class Checkpoints:
     def restore(self) -> tuple[int, History] | None:
         """Restore the items; the number of steps done and the history, or None if there is no checkpoint.
 
-        :raises CheckpointError: if it belongs to other settings or cannot be read.
+        :raises UnusableCheckpoint: if it belongs to other settings or cannot be read.
         """
         if not self._index.exists():
             return None
@@ -83,7 +93,7 @@ class Checkpoints:
             index = json.loads(self._index.read_text())
             settings, name, step = dict(index["settings"]), index["name"], int(index["step"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
+            raise UnusableCheckpoint(
                 f"checkpoint {self._index} cannot be read; {start_anew}"
             ) from error
         # Those with reasons last: what they follow from may differ as well.
@@ -94,7 +104,7 @@ class Checkpoints:
             if settings.get(key, _ABSENT) == self._settings.get(key, _ABSENT):
                 continue
             because = f", {self._reasons[key]}" if key in self._reasons else ""
-            raise CheckpointError(
+            raise UnusableCheckpoint(
                 f"checkpoint {self._directory} is of another run: its {key} is {theirs}, this one's {ours}"
                 f"{because}; use the same settings, or {start_anew}"
             )
@@ -110,10 +120,19 @@ class Checkpoints:
             AssertionError,
             tf.errors.OpError,
         ) as error:
-            raise CheckpointError(
+            raise UnusableCheckpoint(
                 f"checkpoint {self._directory / name} is incomplete or damaged; {start_anew}"
             ) from error
         return step, history
+
+
+def _sync(path: Path) -> None:
+    """Wait until the system has written a file, or a folder's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _brief(settings: dict[str, Any], key: str) -> str:

@@ -96,7 +96,8 @@ def fit(
     :param callbacks: called every 50 steps with the number of steps done, as a `gpflow.monitor.Monitor` is,
         or where they take two arguments with (step, history); `history.elbo[-1]` is the bound of the last
         step per data point.
-    :param progress: show a bar with the bound per point and the time left.
+    :param progress: show a bar with the bound per point, named objective where it is none, and the time
+        left.
     :raises ValueError: for bad data or settings, or a checkpoint of another run.
     :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
     """
@@ -136,6 +137,7 @@ def fit(
     if checkpoint_dir is not None:
         checkpoints = Checkpoints(checkpoint_dir, trainer.settings, reasons, **items)
     step, history = (checkpoints.restore() if checkpoints else None) or (0, History())
+    history.earlier_seconds = history.seconds
     if step > num_steps:
         trainer.objective.finish()
         raise CheckpointError(
@@ -145,6 +147,7 @@ def fit(
     if step < num_steps and not due(step, validation_steps, None):
         history.drop_validation(step)  # of the end of a shorter run
     trainer.data.start_at(step)
+    shown = "ELBO" if getattr(model, "objective_is_bound", True) else "objective"
     bar = tqdm(total=num_steps, initial=step, disable=not progress, unit="step", dynamic_ncols=True)
     last_saved = time.monotonic()
     try:
@@ -153,13 +156,18 @@ def fit(
                 size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
                 step = trainer.advance(step, size, history)
                 bar.update(size)
-                bar.set_postfix_str(f"ELBO/N {history.elbo[-1]:.4f}", refresh=False)
+                bar.set_postfix_str(f"{shown}/N {history.elbo[-1]:.4f}", refresh=False)
                 if validation_data is not None and due(step, validation_steps, num_steps):
                     history.validation.append((step, held_out_log_density(model, validation_data)))
                     if best is not None and history.best_validation[0] == step:
                         best.take()
-                for callback in called:
-                    callback(step, history)
+                try:
+                    for callback in called:
+                        callback(step, history)
+                except KeyboardInterrupt:
+                    if checkpoints:
+                        checkpoints.save(step, history)
+                    raise
                 if checkpoints and (
                     step == num_steps
                     or exhausted(history, patience)

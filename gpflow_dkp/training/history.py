@@ -18,6 +18,7 @@ class History:
     :param halvings: steps whose natural-gradient step was halved, to keep a matrix positive definite or the
         bound from falling.
     :param seconds: wall-clock time of the whole run, compilation and earlier, killed starts included.
+    :param earlier_seconds: those of them that the checkpoint had from which the last start went on.
     :param step_seconds: wall-clock time of the `timed_steps`, those after the call that compiles.
     """
 
@@ -26,6 +27,7 @@ class History:
     recoveries: list[int] = field(default_factory=list)
     halvings: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    earlier_seconds: float = field(default=0.0, compare=False)
     step_seconds: float = 0.0
     timed_steps: int = 0
 
