@@ -172,6 +172,7 @@ def test_compiled_with_unknown_sizes() -> None:
     compiled = tf.function(
         lambda X: (kernel(X), kernel(X, full_cov=False)),
         input_signature=[tf.TensorSpec([None, 3], tf.float64)],
+        autograph=False,
     )
     for points, size in zip(features(None), (M, N), strict=True):
         whole, diagonal = compiled(points)

@@ -340,7 +340,8 @@ def test_compiled_with_unknown_sizes() -> None:
         input_signature=[
             tf.TensorSpec([None, M, D], tf.float64),
             tf.TensorSpec([None, None, D], tf.float64),
-        ]
+        ],
+        autograph=False,
     )
     def compiled(inducing: tf.Tensor, data: tf.Tensor) -> tuple[tf.Tensor, ...]:
         result = gram.covariance(kernel, gram_of(inducing, data))

@@ -56,11 +56,12 @@ def data_of(case: str) -> tuple[np.ndarray, np.ndarray]:
 
 def predictions(predictor: Any, case: str, X: Any, Y: Any, **how: Any) -> dict[str, tf.Tensor]:
     """Everything that a model, or its posterior, says of each point on its own; points first."""
+    of_f, of_y = predictor.predict_f(X, **how), predictor.predict_y(X, **how)
     found = {
-        "mean of f": predictor.predict_f(X, **how)[0],
-        "variance of f": predictor.predict_f(X, **how)[1],
-        "mean of y": predictor.predict_y(X, **how)[0],
-        "variance of y": predictor.predict_y(X, **how)[1],
+        "mean of f": of_f[0],
+        "variance of f": of_f[1],
+        "mean of y": of_y[0],
+        "variance of y": of_y[1],
         "log density": predictor.predict_log_density((X, Y), **how),
     }
     if case != "Softmax":

@@ -301,7 +301,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "draws of the prior": (lambda: make_model().sample_prior(X, 0), r"num_samples: got 0"),
     "hidden units": (
         lambda: MultilayerPerceptron(2, hidden_units=(3, 0)),
-        r"hidden_units and output_dim: got 0, needs an integer of at least 1",
+        r"hidden_units: got 0, needs an integer of at least 1",
     ),
     "activation": (
         lambda: MultilayerPerceptron(2, activation="gelu"),

@@ -77,6 +77,16 @@ def elbo_by_numpy(model: GWI, chosen: tuple[int, ...], kl_weight: float = 1.0) -
     return NUM_DATA / N * np.sum(expected) - kl_weight * distance
 
 
+def test_objective_is_no_bound_on_the_evidence() -> None:
+    """At the exact posterior the evidence is E[log p(y | f)] - KL, and the distance is less than the KL."""
+    targets = Y[:, :1]
+    exact = gpflow.models.GPR((X, targets), se(), likelihood=Gaussian(NOISE))
+    model = make_model(1, likelihood=Gaussian(NOISE), inducing=X, cross_term="exact")
+    model.start_at_sparse_posterior((X, targets), NOISE)
+    assert model.elbo((X, targets)) > exact.log_marginal_likelihood() + 1.0
+    assert not model.objective_is_bound
+
+
 @pairs
 def test_objective_of_all_points(distance: str, cross_term: str) -> None:
     model = make_model(

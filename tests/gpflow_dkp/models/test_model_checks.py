@@ -189,7 +189,7 @@ def test_bad_number_of_outputs(number: object) -> None:
 def test_columns_of_tensors_whose_shape_is_not_known_are_not_checked() -> None:
     gaussian = Gaussian()
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)])
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float64)], autograph=False)
     def traced(Y: tf.Tensor) -> tf.Tensor:
         check_target_columns(gaussian, 1, Y)
         return Y
@@ -378,7 +378,7 @@ def test_targets_that_are_no_table_of_numbers(targets: object, message: str) -> 
 def test_tensors_of_a_graph_pass() -> None:
     softmax = Softmax(3)
 
-    @tf.function
+    @tf.function(autograph=False)
     def traced(Y: tf.Tensor) -> tf.Tensor:
         check_targets(softmax, Y)
         return Y
@@ -508,7 +508,7 @@ def test_numbers_that_the_default_float_cannot_hold() -> None:
 
 
 def test_tensors_without_values() -> None:
-    @tf.function
+    @tf.function(autograph=False)
     def traced(X: tf.Tensor) -> tf.Tensor:
         with pytest.raises(ValueError, match=r"^data: X has no values inside a tf\.function"):
             check_arrays(X, Y)

@@ -147,7 +147,7 @@ def test_compiled_predictions_of_any_number_of_points(model: str) -> None:
     """Of moments, covariances and joint draws; the batch is not known when they are compiled."""
     built = make_model(model, 2)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, D], tf.float64)])
+    @tf.function(input_signature=[tf.TensorSpec([None, D], tf.float64)], autograph=False)
     def compiled(points: tf.Tensor):  # type: ignore[no-untyped-def]
         return predictions(points)
 
@@ -171,6 +171,7 @@ def test_saved_model_of_predictions(model: str, tmp_path: Path) -> None:
     built.predict_y_compiled = tf.function(
         lambda points: built.predict_y(points, num_samples=5, seed=0),
         input_signature=[tf.TensorSpec([None, D], tf.float64)],
+        autograph=False,
     )
     tf.saved_model.save(built, str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))
@@ -187,8 +188,9 @@ def test_scipy_with_held_random_numbers(model: str) -> None:
         # The gammas' implicit derivative is not that of the draw.
         gpflow.set_trainable(built.hidden_layers[0].alpha, False)
     before = elbo(built)
+    loss = tf.function(lambda: -built.elbo((X, Y), seed=0), autograph=False)
     result = gpflow.optimizers.Scipy().minimize(
-        lambda: -built.elbo((X, Y), seed=0), built.trainable_variables, options={"maxiter": 15}
+        loss, built.trainable_variables, options={"maxiter": 15}
     )
     assert elbo(built) == pytest.approx(-result.fun, abs=1e-6)
     assert elbo(built) > before + 1.0

@@ -76,7 +76,7 @@ def test_optimised_bound_at_the_data_is_gprs_marginal_likelihood() -> None:
     gpflow.set_trainable(model.likelihood, False)
     gpflow.set_trainable(model.inducing_variable, False)
     gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure((X, Y)),
+        tf.function(model.training_loss_closure((X, Y), compile=False), autograph=False),
         model.trainable_variables,
         options={"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-6},
     )

@@ -195,9 +195,8 @@ def climb(model: DeepKernelProcess, data: tuple) -> float:
     """The bound at an optimum of the output layer's `v` and Lambda."""
     layer = model.output_layer
     variables = [p.unconstrained_variable for p in (layer.v, layer.precision_tril)]
-    gpflow.optimizers.Scipy().minimize(
-        model.training_loss_closure(data), variables, options={"maxiter": 100}
-    )
+    loss = tf.function(model.training_loss_closure(data, compile=False), autograph=False)
+    gpflow.optimizers.Scipy().minimize(loss, variables, options={"maxiter": 100})
     return float(model.elbo(data))
 
 

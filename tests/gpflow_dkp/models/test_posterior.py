@@ -56,8 +56,9 @@ def test_a_points_prediction_does_not_depend_on_what_stands_beside_it(case: str)
 @pytest.mark.parametrize("batch_size", [1, 4])
 @cases
 def test_a_points_prediction_does_not_depend_on_the_batch(case: str, batch_size: int) -> None:
-    rows = list(range(6))
-    in_batches = everything(case, *data_of(case), batch_size=batch_size)
+    rows = list(range(6 if batch_size > 1 else 2))
+    X, Y = (part[rows] for part in data_of(case))
+    in_batches = everything(case, X, Y, batch_size=batch_size)
     check_same(in_batches, whole_of(case), rows, rows)
 
 
@@ -115,21 +116,23 @@ def test_a_posterior_is_of_the_parameters_as_they_were(case: str) -> None:
 def test_a_posterior_of_a_model_with_compiled_functions(case: str) -> None:
     """As models have that are trained and saved."""
     model = fresh_model(case)
-    with_gradient = tf.function(lambda: model.elbo(data_of(case), seed=0))
+    with_gradient = tf.function(lambda: model.elbo(data_of(case), seed=0), autograph=False)
     with_gradient()
-    model.compiled = tf.function(lambda X: model.predict_y(X, num_samples=S, seed=SEED)[0])
+    model.compiled = tf.function(
+        lambda X: model.predict_y(X, num_samples=S, seed=SEED)[0], autograph=False
+    )
     X, _ = data_of(case)
     expected = model.compiled(tf.constant(X))
     actual = model.posterior(num_samples=S, seed=SEED).predict_y(X)[0]
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("parts", [2, 3])
 @pytest.mark.parametrize("case", WITH_DRAWS)
 def test_numbers_do_not_depend_on_the_parts_of_the_samples(
-    case: str, parts: int, monkeypatch: pytest.MonkeyPatch
+    case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On as many threads as a machine has."""
+    """On as many threads as a machine has; here three, of 3, 3 and 2 samples."""
+    parts = 3
     (X, Y), model = data_of(case), model_of(case)
     if "LV" in case:
         X, Y = X[:4], Y[:4]

@@ -207,11 +207,9 @@ def test_steps_of_a_deep_model_reach_the_optimum_and_never_lower_the_bound(
     built, targets = deep_model(name)
     variables = only_output_layer(built).trainable_variables
     before = [variable.numpy() for variable in variables]
-    loss = tf.function(lambda: -built.elbo((X, targets), seed=as_seed(0)))
+    loss = tf.function(lambda: -built.elbo((X, targets), seed=as_seed(0)), autograph=False)
     options = {"maxiter": 20_000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 50}
-    optimum = (
-        -gpflow.optimizers.Scipy().minimize(loss, variables, compile=False, options=options).fun
-    )
+    optimum = -gpflow.optimizers.Scipy().minimize(loss, variables, options=options).fun
     for variable, value in zip(variables, before, strict=True):
         variable.assign(value)
     monkeypatch.setattr(Trainer, "seed_of", lambda self, step: as_seed(0))

@@ -1,6 +1,7 @@
 """Failed factorisations and losses that are not finite."""
 
 import logging
+from collections.abc import Callable, Iterator
 
 import gpflow
 import numpy as np
@@ -12,7 +13,8 @@ from gpflow.kernels import SquaredExponential
 from gpflow_dkp.jitter import jitters_of
 from gpflow_dkp.models import DWP, DeepKernelProcess
 from gpflow_dkp.random import fold_in, split
-from gpflow_dkp.training import TrainingFailed, fit
+from gpflow_dkp.training import History, TrainingFailed, fit
+from gpflow_dkp.training.trainer import Trainer
 
 DATA = toy_data()
 
@@ -38,6 +40,32 @@ def indefinite_model(jitter: float = 1e-6) -> DeepKernelProcess:
     return model
 
 
+Steps = Callable[[float, int], History]
+
+
+@pytest.fixture(scope="module")
+def of_indefinite() -> Trainer:
+    """Compiled steps of the indefinite model."""
+    return Trainer(indefinite_model(), DATA, num_steps=3)
+
+
+@pytest.fixture
+def steps(of_indefinite: Trainer) -> Iterator[Steps]:
+    """Steps of the indefinite model with a jitter, which is then put back to where it was."""
+    model = of_indefinite.model
+    before = [variable.numpy() for variable in model.variables]
+
+    def run(jitter: float, number: int) -> History:
+        model.jitter.assign(jitter)
+        history = History()
+        assert of_indefinite.advance(0, number, history) == number
+        return history
+
+    yield run
+    for variable, value in zip(model.variables, before, strict=True):
+        variable.assign(value)
+
+
 def test_failed_step_is_repeated_with_more_jitter(caplog: pytest.LogCaptureFixture) -> None:
     model = indefinite_model()
     with caplog.at_level(logging.WARNING, logger="gpflow_dkp"):
@@ -57,19 +85,18 @@ def test_failed_step_is_repeated_with_more_jitter(caplog: pytest.LogCaptureFixtu
 
 
 def test_jitter_rises_further_where_ten_times_is_not_enough(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, steps: Steps
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="gpflow_dkp"):
-        history = fit(indefinite_model(1e-8), DATA, num_steps=1, progress=False)
+        history = steps(1e-8, 1)
     assert history.recoveries == [0]
     assert "repeated with jitter 1.0e-05" in caplog.text
 
 
-def test_no_jitter_that_is_tried_is_enough() -> None:
-    model = indefinite_model(1e-9)
+def test_no_jitter_that_is_tried_is_enough(steps: Steps, of_indefinite: Trainer) -> None:
     with pytest.raises(TrainingFailed, match=r"jitter up to 1\.0e-06: hidden layer 1 of 1"):
-        fit(model, DATA, num_steps=1, progress=False)
-    assert float(model.jitter) == 1e-9
+        steps(1e-9, 1)
+    assert float(of_indefinite.model.jitter) == 1e-9
 
 
 def test_recovered_step_is_the_step_with_that_jitter() -> None:
@@ -158,71 +185,78 @@ def test_failure_without_jitter_says_what_was_tried() -> None:
     assert float(model.jitter) == 0.0
 
 
-def test_recovery_with_no_jitter_at_all() -> None:
+def test_recovery_with_no_jitter_at_all(steps: Steps) -> None:
     """Ten times no jitter is none: a model without jitter needs an amount to start from."""
-    model = indefinite_model(0.0)
-    history = fit(model, DATA, num_steps=1, progress=False)
-    assert history.recoveries == [0]
+    assert steps(0.0, 1).recoveries == [0]
 
 
-def check_fails_naming(model: DeepKernelProcess, pattern: str) -> str:
-    with pytest.raises(TrainingFailed, match=pattern) as raised:
-        fit(model, DATA, num_steps=2, progress=False)
+@pytest.fixture(scope="module")
+def deep() -> tuple[DeepKernelProcess, Trainer]:
+    """A model of two hidden layers and its compiled steps, of which none changes the model."""
+    model = toy_model("DWP", 3)
+    return model, Trainer(model, DATA, num_steps=2)
+
+
+def fill(parameter: gpflow.Parameter, value: float) -> None:
+    """Also where the parameter's transform refuses it."""
+    variable = parameter.unconstrained_variable
+    variable.assign(tf.fill(variable.shape, tf.constant(value, tf.float64)))
+
+
+def spread(model: DeepKernelProcess) -> None:
+    model.inducing_variable.Z.assign(1e200 * np.array([[1.0], [2.0], [3.0], [4.0]]))
+
+
+Break = Callable[[DeepKernelProcess], None]
+NAMED: dict[str, tuple[Break, str]] = {
+    "hidden layer of NaN": (
+        lambda model: fill(model.hidden_layers[0].mu, np.nan),
+        r"parameter layers\[0\]\.posterior\.mu of shape \(4, 2\)",
+    ),
+    "hidden layer of infinity": (
+        lambda model: fill(model.hidden_layers[1].mu, np.inf),
+        r"parameter layers\[1\]\.posterior\.mu of shape \(4, 2\)",
+    ),
+    "output layer": (
+        lambda model: fill(model.output_layer.v, np.nan),
+        r"parameter layers\[2\]\.v of shape \(4, 1\)",
+    ),
+    "kernel": (
+        lambda model: fill(model.kernels[1].lengthscales, np.nan),
+        r"parameter layers\[1\]\.kernel\.lengthscales of shape \(\)",
+    ),
+    "likelihood": (
+        lambda model: fill(model.likelihood.variance, np.nan),
+        r"parameter likelihood\.variance of shape \(\)",
+    ),
+    # Finite parameters, whose squared distances are not.
+    "covariance": (spread, r"hidden layer 1 of 2 \(WishartLayer\) gets a covariance"),
+    "layer that overflows": (
+        lambda model: model.hidden_layers[1].V.assign(np.full((4, 4), 1e200)),
+        r"hidden layer 2 of 2 \(WishartLayer\) gives values",
+    ),
+    "output layer that overflows": (
+        lambda model: fill(model.output_layer.precision_tril, 800.0),
+        "the output layer gives values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_failure_is_named(name: str, deep: tuple[DeepKernelProcess, Trainer]) -> None:
+    (model, trainer), (break_it, pattern) = deep, NAMED[name]
+    before = [variable.numpy() for variable in model.trainable_variables]
+    try:
+        break_it(model)
+        with pytest.raises(TrainingFailed, match=pattern) as raised:
+            trainer.advance(0, 2, History())
+    finally:
+        for variable, value in zip(model.trainable_variables, before, strict=True):
+            variable.assign(value)
     message = str(raised.value)
     assert "\n" not in message
     assert message.startswith("step 0: the loss or its gradient is not finite with jitter up to")
     assert isinstance(raised.value, ValueError)
-    return message
-
-
-NAN = {"NaN": np.nan, "infinity": np.inf}
-
-
-@pytest.mark.parametrize(("number", "value"), [(0, "NaN"), (1, "infinity")])
-def test_parameter_of_a_hidden_layer(number: int, value: str) -> None:
-    model = toy_model("DWP", number + 2)
-    mu = model.hidden_layers[number].mu.unconstrained_variable
-    mu.assign(tf.fill(mu.shape, tf.constant(NAN[value], tf.float64)))
-    check_fails_naming(model, rf"parameter layers\[{number}\]\.posterior\.mu of shape \(4, 2\)")
-
-
-def test_parameter_of_the_output_layer() -> None:
-    model = toy_model("DWP", 2)
-    v = model.output_layer.v.unconstrained_variable
-    v.assign(tf.fill(v.shape, tf.constant(np.nan, tf.float64)))
-    check_fails_naming(model, r"parameter layers\[1\]\.v of shape \(4, 1\)")
-
-
-def test_parameter_of_a_kernel() -> None:
-    model = toy_model("DWP", 2)
-    model.kernels[1].lengthscales.unconstrained_variable.assign(np.nan)
-    check_fails_naming(model, r"parameter layers\[1\]\.kernel\.lengthscales of shape \(\)")
-
-
-def test_parameter_of_the_likelihood() -> None:
-    model = toy_model("DWP", 2)
-    model.likelihood.variance.unconstrained_variable.assign(np.nan)
-    check_fails_naming(model, r"parameter likelihood\.variance of shape \(\)")
-
-
-def test_covariance_that_is_not_finite() -> None:
-    """Finite parameters, whose squared distances are not."""
-    model = toy_model("DWP", 2)
-    model.inducing_variable.Z.assign(1e200 * np.array([[1.0], [2.0], [3.0], [4.0]]))
-    check_fails_naming(model, r"hidden layer 1 of 1 \(WishartLayer\) gets a covariance")
-
-
-def test_layer_that_overflows() -> None:
-    model = toy_model("DWP", 3)
-    model.hidden_layers[1].V.assign(np.full(model.hidden_layers[1].V.shape, 1e200))
-    check_fails_naming(model, r"hidden layer 2 of 2 \(WishartLayer\) gives values")
-
-
-def test_output_layer_that_overflows() -> None:
-    model = toy_model("DWP", 2)
-    tril = model.output_layer.precision_tril.unconstrained_variable
-    tril.assign(tf.fill(tril.shape, tf.constant(800.0, tf.float64)))
-    check_fails_naming(model, "the output layer gives values")
 
 
 def test_failure_in_the_middle_names_the_step() -> None:

@@ -1,6 +1,7 @@
 """A run that stops anywhere and is started again ends with the numbers of an unbroken one."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,8 @@ def run(
 ) -> tuple[DeepKernelProcess, History]:
     model = toy_model("DWP", depth)
     arguments = {
+        "checkpoint_seconds": 0.0,
+        "callbacks": [] if stop is None else [stop_at(stop)],
         "num_steps": 170,
         "batch_size": 7,
         "kl_annealing_steps": 30,
@@ -50,8 +53,6 @@ def run(
         model,
         DATA,
         checkpoint_dir=directory,
-        checkpoint_seconds=0.0,
-        callbacks=[] if stop is None else [stop_at(stop)],
         progress=False,
         **arguments,
     )
@@ -66,50 +67,111 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def unbroken() -> list[Any]:
+    """The numbers of a run that never stopped."""
+    return numbers(*run(None))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of 50 steps of a run that was stopped after 100, to be copied."""
+    directory = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(Stop):
+        run(directory, stop=100)
+    return directory
+
+
 @pytest.fixture
 def copied(finished: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished, tmp_path / "copied")
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_stopped_twice_and_started_again(tmp_path: Path, depth: int) -> None:
-    unbroken = numbers(*run(None, depth=depth))
+def test_stopped_twice_and_started_again(tmp_path: Path) -> None:
+    """With a hidden layer: the numbers are of random draws."""
+    unbroken = numbers(*run(None, depth=2))
     for stop in (100, 150):
         with pytest.raises(Stop):
-            run(tmp_path / "run", stop=stop, depth=depth)
-    resumed = numbers(*run(tmp_path / "run", depth=depth))
+            run(tmp_path / "run", stop=stop, depth=2)
+    resumed = numbers(*run(tmp_path / "run", depth=2))
     assert resumed == unbroken
 
 
 def test_run_that_is_done_is_not_run_again(tmp_path: Path) -> None:
     model, history = run(tmp_path)
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"latest", "step-170"}  # only the newest checkpoint is kept
     again, again_history = run(tmp_path, stop=0)
     assert numbers(again, again_history) == numbers(model, history)
     assert again_history == history
     assert float(again.kl_weight) == 1.0
 
 
-def test_stop_before_the_first_checkpoint_starts_anew(tmp_path: Path) -> None:
+def test_stop_before_the_first_checkpoint_starts_anew(tmp_path: Path, unbroken: list) -> None:
     with pytest.raises(Stop):
         run(tmp_path / "run", stop=50)
-    assert numbers(*run(tmp_path / "run")) == numbers(*run(None))
+    assert numbers(*run(tmp_path / "run")) == unbroken
 
 
-def test_only_the_newest_checkpoint_is_kept(tmp_path: Path) -> None:
-    run(tmp_path)
-    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
-    assert names == {"latest", "step-170"}
+def test_interrupt_in_a_callback_leaves_a_checkpoint_of_that_step(tmp_path: Path) -> None:
+    """Also where no checkpoint was due."""
+    unbroken = numbers(*run(None))
+
+    def interrupt(step: int) -> None:
+        if step == 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, callbacks=[interrupt], checkpoint_seconds=1e6)
+    assert json.loads((tmp_path / "latest.json").read_text())["step"] == 100
+    seen: list[int] = []
+    resumed = run(tmp_path, callbacks=[seen.append])
+    assert seen == [150, 170]
+    assert numbers(*resumed) == unbroken
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no folder is synced elsewhere")
+def test_checkpoints_are_on_the_disk_before_the_index_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files of the step, with all that they hold; the folder with the new index after it."""
+    synced: dict[int, int] = {}  # sizes by inode
+    folder_synced: list[bool] = []
+    named: list[set[str]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        status = os.fstat(descriptor)
+        synced[status.st_ino] = status.st_size
+        if status.st_ino == tmp_path.stat().st_ino:
+            folder_synced[-1] = True
+
+    def checked_replace(path: Path, target: Path) -> Path:
+        assert target == tmp_path / "latest.json"
+        name = json.loads(path.read_text())["name"]
+        files = [*tmp_path.glob(f"{name}.*"), path]
+        for file in files:
+            assert synced.get(file.stat().st_ino) == file.stat().st_size, file.name
+        named.append({file.name.removeprefix(name) for file in files})
+        synced.clear()
+        folder_synced.append(False)
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(Path, "replace", checked_replace)
+    run(tmp_path, num_steps=60)
+    parts = {".index", ".data-00000-of-00001", ".history.json", "latest.partial"}
+    assert named == [parts, parts]
+    assert folder_synced == [True, True]
 
 
 def test_kill_while_a_checkpoint_is_written_leaves_the_previous_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: Path, unbroken: list
 ) -> None:
     """Between each of the three files and the move of the index."""
-    unbroken = numbers(*run(None))
     for i, name in enumerate(["write", "write_text", "replace"]):
-        directory = tmp_path / str(i)
-        with pytest.raises(Stop):
-            run(directory, stop=100)
+        directory = shutil.copytree(stopped, tmp_path / str(i))
         with monkeypatch.context() as patch:
             _stop_at_call_of(patch, name)
             with pytest.raises(Stop):

@@ -126,7 +126,7 @@ def test_seeds_differ() -> None:
 
 
 def test_rows_are_the_same_inside_a_graph() -> None:
-    compiled = tf.function(lambda step: minibatch_rows(step, 5, 21, as_seed(3)))
+    compiled = tf.function(lambda step: minibatch_rows(step, 5, 21, as_seed(3)), autograph=False)
     for step in (0, 3, 4, 1000):
         np.testing.assert_array_equal(
             compiled(tf.constant(step)), minibatch_rows(tf.constant(step), 5, 21, as_seed(3))

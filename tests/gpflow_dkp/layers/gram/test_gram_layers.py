@@ -211,14 +211,14 @@ def test_compiled_for_any_number_of_data_points(name: str, full_cov: bool) -> No
 
     of_tt = [None, None] if full_cov else [None]
     signature = [tf.TensorSpec(shape, tf.float64) for shape in ([K.it.shape[0], None], of_tt)]
-    compiled = tf.function(draws, input_signature=signature)
+    compiled = tf.function(draws, input_signature=signature, autograph=False)
     for which in ([0, 1, 2], [1]):
         points = points_of(K, which)
         for ours, expected in zip(compiled(*points), draws(*points), strict=True):
             np.testing.assert_allclose(ours, expected, rtol=2e-6, atol=2e-6)
 
 
-PARTS = [[S], [2, 3], [2, 1, 2]]
+PARTS = [[S], [2, 1, 2]]
 
 
 @hidden
@@ -254,7 +254,7 @@ def test_parts_of_the_samples_have_the_numbers_and_gradients_of_all(
         monkeypatch.setattr(parallel, "part_sizes", lambda number, sizes=sizes: sizes)
         results.append(values(K.ii, K.it, K.tt))
     if of == "propagate" and name in ("GP", "inverse Wishart"):
-        results.append(tf.function(values)(K.ii, K.it, K.tt))
+        results.append(tf.function(values, autograph=False)(K.ii, K.it, K.tt))
     for result in results[1:]:
         for ours, expected in zip(
             tf.nest.flatten(result), tf.nest.flatten(results[0]), strict=True
