@@ -33,7 +33,7 @@ lint: $(INSTALLED)
 
 lock:
 	uv lock --quiet
-	uv export --quiet --frozen --no-emit-project --no-header --extra test --extra docs \
+	uv export --quiet --frozen --no-emit-project --no-header --extra test --extra docs --extra parquet \
 		--format requirements-txt > requirements.lock
 	rm uv.lock
 

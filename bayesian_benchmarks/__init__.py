@@ -6,31 +6,38 @@
 TensorFlow is imported when a model is built or trained, not before.
 """
 
-from .config import Experiment, Settings, load_experiment
 from .datasets import Dataset, get_dataset, list_datasets, register_dataset
 from .errors import BenchmarkError
+from .experiment import Experiment, load_experiment
 from .models import list_models, register_model
-from .results import ResultsStore, format_table, paper_results, summarise
-from .runner import run_experiment
-from .runs import Run, expand
-from .tasks import run_task
+from .report import format_table, paper_results, summarise
+from .settings import Settings
+from .store import ResultRow, ResultsStore, RunKey
+from .sweep import Run, expand, run_experiment
+from .tasks import Metric, Task, list_tasks, register_task, run_task
 
 __all__ = [
     "BenchmarkError",
     "Dataset",
     "Experiment",
+    "Metric",
+    "ResultRow",
     "ResultsStore",
     "Run",
+    "RunKey",
     "Settings",
+    "Task",
     "expand",
     "format_table",
     "get_dataset",
     "list_datasets",
     "list_models",
+    "list_tasks",
     "load_experiment",
     "paper_results",
     "register_dataset",
     "register_model",
+    "register_task",
     "run_experiment",
     "run_task",
     "summarise",

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .config import Experiment, load_experiment
 from .datasets import dataset_source, list_datasets
 from .errors import BenchmarkError, ConfigError, UnknownNameError
+from .experiment import Experiment, load_experiment
 from .models import list_models
-from .results import ResultRow, ResultsStore, format_table, summarise
-from .results.figures import check_picture, reliability_diagram
-from .results.paired import format_paired, paired_differences
-from .results.ranks import average_ranks, format_ranks
-from .results.tables import DEFAULT_METRICS, HIGHER_IS_BETTER
-from .runner import SweepReport, run_experiment
-from .runs import expand, import_plugin
+from .plugins import import_installed_plugins, import_plugin
+from .report.figures import check_picture, reliability_diagram
+from .report.paired import format_paired, paired_differences
+from .report.ranks import average_ranks, format_ranks
+from .report.tables import format_table, summarise
+from .store import ResultRow, ResultsStore
+from .sweep import Again, Run, SweepReport, due_runs, expand, run_experiment
+from .sweep.progress import Costs, duration
+from .sweep.run import UNKNOWN
+from .tasks import directions, metrics_of
 
 FORMATS = ("rich", "markdown", "csv")
 
@@ -52,16 +59,27 @@ class Program:
 
 def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal without ± has ? there
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     arguments = _parser(program).parse_args(argv)
-    if arguments.plugin:
-        sys.path.append(str(Path.cwd()))
     try:
-        if arguments.list:
-            return _list(program, arguments.plugin)
-        return _run(program, arguments)
+        import_installed_plugins()
+        for plugin in arguments.plugin or ():
+            import_plugin(plugin)
+        exit_code = _list(program) if arguments.list else _run(program, arguments)
+        sys.stdout.flush()
+        return exit_code
     except BenchmarkError as error:
         print(f"{program.name}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # such as of `| head`
+        _forget_output()
+        return 1
+    except OSError as error:
+        print(f"{program.name}: {error}", file=sys.stderr)
+        _forget_output()
+        return 1
     except KeyboardInterrupt:
         print(
             f"{program.name}: interrupted; what is finished is stored, and the same command goes on "
@@ -69,6 +87,12 @@ def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+
+
+def _forget_output() -> None:
+    """Let what could not be written go, so that nothing tries again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(program: Program) -> argparse.ArgumentParser:
@@ -87,13 +111,13 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     )
     what.add_argument("--models", nargs="+", metavar="NAME", help="see --list")
     what.add_argument("--datasets", nargs="+", metavar="NAME", help="see --list")
-    classes = "; its values are 0, 1, 2, ..." if program.task == "classification" else ""
-    csv = "your own data: a header line and numbers"
-    target = f"the column of --csv to predict{classes}"
+    classes = "; its values are 0, 1, 2, ... or names" if program.task == "classification" else ""
+    csv = "your own data: a CSV file with a header line and numbers, or a .parquet or .arff file"
+    target = f"the column of --csv to predict{classes or ', or columns'}"
     if program.task == "ood":  # whose data are two sets
         csv = target = argparse.SUPPRESS
     what.add_argument("--csv", metavar="FILE", help=csv)
-    what.add_argument("--target", metavar="COLUMN", help=target)
+    what.add_argument("--target", nargs="+", metavar="COLUMN", help=target)
     what.add_argument("--splits", nargs="+", metavar="K", help="such as 0 1 2, 0-4, or all")
     names = ", for models whose name does not say them" if program.task == "density" else ""
     what.add_argument(
@@ -127,6 +151,30 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         help="the results store, with checkpoints beside it (default %(default)s)",
     )
     how.add_argument("--retry-failed", action="store_true", help="do runs again that failed before")
+    how.add_argument(
+        "--redo-changed",
+        action="store_true",
+        help="do runs again whose rows another version of the code made (†)",
+    )
+    how.add_argument(
+        "--rescore",
+        action="store_true",
+        help="train nothing: score finished runs again, by kept models or predictions",
+    )
+    how.add_argument(
+        "--keep-models", action="store_true", help="keep trained models, in the store's folder"
+    )
+    how.add_argument(
+        "--max-run-seconds",
+        type=float,
+        metavar="S",
+        help="stop a run that takes longer; it is a failure",
+    )
+    how.add_argument(
+        "--remove",
+        action="store_true",
+        help="remove this experiment's rows from the store, run nothing",
+    )
     out = parser.add_argument_group("what to print")
     out.add_argument("--tables-only", action="store_true", help="print the table, run nothing")
     out.add_argument("--metrics", nargs="+", metavar="NAME", help="columns; see --list")
@@ -149,6 +197,11 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         out.add_argument(
             "--reliability", metavar="PICTURE", help="draw a reliability diagram, such as a.png"
         )
+    out.add_argument(
+        "--across",
+        action="store_true",
+        help="of --paired and --ranks: compare with all rows of the store, of other configs and depths too",
+    )
     out.add_argument("--format", choices=FORMATS, default="rich", help="of the table")
     out.add_argument("--export", metavar="CSV", help="write all of the store's rows as sorted text")
     out.add_argument(
@@ -159,33 +212,46 @@ def _parser(program: Program) -> argparse.ArgumentParser:
 
 
 def _run(program: Program, arguments: argparse.Namespace) -> int:
-    if arguments.jobs < 1:
-        raise ConfigError(f"--jobs is {arguments.jobs}; it must be at least 1.")
+    _check_numbers(arguments)
     experiment = _experiment(program, arguments)
-    runs = expand(experiment)
     compared = list(filter(None, [arguments.paired, arguments.ranks]))
     _check_metrics(experiment.task, [*(arguments.metrics or ()), *compared])
-    _check_comparison(compared, arguments.baseline, experiment.models)
+    _check_comparison(arguments, compared, experiment)
     if picture := _picture(arguments):
         check_picture(picture)
+    runs_nothing = arguments.tables_only or arguments.remove
+    runs = expand(experiment, arguments.data_dir, need_data=not runs_nothing)
+    for note in dict.fromkeys(note for run in runs if run.csv for note in run.csv.notes):
+        print(f"{program.name}: {note}", file=sys.stderr)
     store = ResultsStore(arguments.store)
     if arguments.import_:
         print(f"{store.import_(arguments.import_)} rows added to {store.path}", file=sys.stderr)
+    if arguments.remove:
+        keys = [row.key for row in _rows_of(runs, store.rows())]
+        print(f"{store.remove(keys)} rows removed from {store.path}")
+        return 0
     exit_code = 0
     if not arguments.tables_only:
-        print(f"{len(runs)} runs of {experiment.settings.num_steps} steps", file=sys.stderr)
+        again = Again(arguments.retry_failed, arguments.redo_changed, arguments.rescore)
+        _announce(_config_name(program, arguments), runs, store, again, arguments.jobs)
         report = run_experiment(
             experiment,
             store,
             jobs=arguments.jobs,
             data_dir=arguments.data_dir,
-            retry_failed=arguments.retry_failed,
+            retry_failed=again.failed,
+            redo_changed=again.changed,
+            rescore=again.rescore,
+            keep_models=arguments.keep_models,
+            max_run_seconds=arguments.max_run_seconds,
         )
         exit_code = _tell(report, store)
     if arguments.export:
         print(f"{store.export(arguments.export)} rows in {arguments.export}", file=sys.stderr)
-    keys = {run.key for run in runs}
-    rows = [row for row in store.rows("ok") if row.key in keys]
+    rows = store.rows("ok")
+    if not arguments.across:
+        rows = _rows_of(runs, rows)
+    rows = [row for row in rows if row.task == experiment.task]
     if not rows:
         print(f"No finished run of this experiment in {store.path}.", file=sys.stderr)
         return exit_code
@@ -198,22 +264,42 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
     return exit_code
 
 
+def _rows_of(runs: list[Run], rows: list[ResultRow]) -> list[ResultRow]:
+    """The rows of these runs."""
+    keys = {run.key for run in runs}
+    unknown = [run for run in runs if run.data == UNKNOWN]
+    return [row for row in rows if row.key in keys or any(run.has_made(row) for run in unknown)]
+
+
+def _announce(config: str, runs: list[Run], store: ResultsStore, again: Again, jobs: int) -> None:
+    """Say what is to be done, by whose settings, and how long it takes."""
+    due = due_runs(runs, store, again).runs
+    steps = sorted({run.settings.num_steps for run in runs})
+    text = f"{len(runs)} runs of {' or '.join(map(str, steps))} steps (config {config}), {len(due)} due"
+    seconds = None if again.rescore else Costs(store.rows("ok")).total(due)
+    if due and seconds is not None:
+        text += f": about {duration(seconds / min(jobs, len(due)))}"
+    print(text, file=sys.stderr)
+
+
 def _show(rows: list[ResultRow], experiment: Experiment, arguments: argparse.Namespace) -> None:
     """Print the table of the rows, and draw the picture if one is wanted."""
     reading: dict[str, Any] = {
         "paper": experiment.paper,
         "depth_counts_output_layer": experiment.depth_counts_output_layer,
     }
-    if arguments.ranks:
-        baseline = arguments.baseline or experiment.models[0]
-        ranks = average_ranks(rows, arguments.ranks, baseline=baseline)
-        print(format_ranks(ranks, baseline, arguments.format), end="")
-    elif arguments.paired:
-        pairs = paired_differences(rows, arguments.paired, baseline=arguments.baseline, **reading)
-        print(format_paired(pairs, arguments.format), end="")
+    across: bool = arguments.across
+    if metric := arguments.ranks:
+        baseline = arguments.baseline or experiment.model_names[0]
+        ranks = average_ranks(rows, metric, baseline=baseline, across_depths=across)
+        print(format_ranks(ranks, metric, baseline, arguments.format), end="")
+    elif metric := arguments.paired:
+        pairs = paired_differences(
+            rows, metric, baseline=arguments.baseline, across_depths=across, **reading
+        )
+        print(format_paired(pairs, metric, arguments.format), end="")
     else:
-        metrics = arguments.metrics or DEFAULT_METRICS[experiment.task]
-        lines = summarise(rows, metrics=metrics, **reading)
+        lines = summarise(rows, metrics=arguments.metrics, **reading)
         print(format_table(lines, arguments.format), end="")
     if picture := _picture(arguments):
         counting = experiment.depth_counts_output_layer
@@ -226,17 +312,20 @@ def _picture(arguments: argparse.Namespace) -> str | None:
     return getattr(arguments, "reliability", None)
 
 
+def _config_name(program: Program, arguments: argparse.Namespace) -> str:
+    default = program.config_of_datasets if arguments.datasets else program.config
+    return arguments.config or default
+
+
 def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
     """The config with the command line's changes."""
-    default = program.config_of_datasets if arguments.datasets else program.config
-    name = arguments.config or default
+    name = _config_name(program, arguments)
     packaged = program.configs / f"{name}.yaml"
     experiment = load_experiment(packaged if packaged.is_file() else name)
     if experiment.task != program.task:
         raise ConfigError(f"{name} is an experiment in {experiment.task}, not {program.task}.")
     datasets = [] if arguments.datasets is None and arguments.csv else arguments.datasets
-    settings = experiment.settings
-    return experiment.override(
+    changed = experiment.override(
         models=arguments.models,
         datasets=datasets,
         csv=arguments.csv,
@@ -244,9 +333,9 @@ def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
         splits=_splits(arguments.splits),
         depths=arguments.depths,
         seeds=arguments.seeds,
-        settings=None if arguments.steps is None else settings.with_steps(arguments.steps),
         plugins=arguments.plugin,
     )
+    return changed if arguments.steps is None else changed.with_steps(arguments.steps)
 
 
 def _splits(words: list[str] | None) -> str | list[int] | None:
@@ -258,6 +347,10 @@ def _splits(words: list[str] | None) -> str | list[int] | None:
         first, _, last = word.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
             raise ConfigError(f"--splits: {word!r} is not a number, a range such as 0-4, or all.")
+        if len(first) > 6 or len(last) > 6:
+            raise ConfigError(
+                f"--splits: {word[:40]!r} is too large; no dataset has so many splits."
+            )
         numbers = range(int(first), int(last or first) + 1)
         if not numbers:
             raise ConfigError(f"--splits: {word!r} goes down; write {last}-{first}.")
@@ -265,24 +358,36 @@ def _splits(words: list[str] | None) -> str | list[int] | None:
     return splits
 
 
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    if arguments.jobs < 1:
+        raise ConfigError(f"--jobs is {arguments.jobs}; it must be at least 1.")
+    limit = arguments.max_run_seconds
+    if limit is not None and not (math.isfinite(limit) and limit > 0):
+        raise ConfigError(f"--max-run-seconds is {limit}; it must be above 0.")
+
+
 def _check_metrics(task: str, metrics: Sequence[str]) -> None:
-    from .tasks import METRICS_OF
-
     for metric in metrics:
-        if metric not in METRICS_OF[task]:
-            raise UnknownNameError("metric", metric, METRICS_OF[task])
+        if metric not in metrics_of(task):
+            raise UnknownNameError("metric", metric, metrics_of(task))
 
 
-def _check_comparison(metrics: list[str], baseline: str | None, models: Sequence[str]) -> None:
-    """Check what `--paired`, `--ranks` and `--baseline` say, before anything is trained."""
+def _check_comparison(
+    arguments: argparse.Namespace, metrics: list[str], experiment: Experiment
+) -> None:
+    """Check what `--paired`, `--ranks`, `--baseline` and `--across` say, before anything is trained."""
+    baseline = arguments.baseline
     if len(metrics) > 1:
         raise ConfigError("--paired and --ranks are two tables; ask for one at a time.")
     for metric in metrics:
-        if metric not in HIGHER_IS_BETTER:
-            raise UnknownNameError("metric to compare models by", metric, HIGHER_IS_BETTER)
-    if baseline is not None and not metrics:
-        raise ConfigError("--baseline is of --paired METRIC or --ranks METRIC; neither is given.")
-    if baseline is not None and baseline not in models:
+        if metric not in directions():
+            known = set(directions()) & set(metrics_of(experiment.task))
+            raise UnknownNameError("metric to compare models by", metric, known)
+    for name, value in (("--baseline", baseline), ("--across", arguments.across)):
+        if value and not metrics:
+            raise ConfigError(f"{name} is of --paired METRIC or --ranks METRIC; neither is given.")
+    if baseline is not None and baseline not in experiment.model_names and not arguments.across:
+        models = experiment.model_names
         raise UnknownNameError("baseline among the models of this experiment", baseline, models)
 
 
@@ -297,25 +402,27 @@ def _tell(report: SweepReport, store: ResultsStore) -> int:
             "--retry-failed does them again",
             file=sys.stderr,
         )
-    return 1 if failed else 0
+    if report.num_interrupted:
+        print(
+            f"{report.num_interrupted} runs could not be done; the same command does them",
+            file=sys.stderr,
+        )
+    return 1 if failed or report.num_interrupted else 0
 
 
-def _list(program: Program, plugins: list[str] | None) -> int:
-    from .tasks import METRICS_OF
-
-    for plugin in plugins or ():
-        import_plugin(plugin)
+def _list(program: Program) -> int:
     print("datasets:")
     for name in list_datasets(program.task):
         source = dataset_source(name, program.task)
         print(f"  {name:<28} {source.num_splits} splits; {source.origin}")
     print("models:")
-    for name in list_models():
+    for name in list_models(program.task):
         print(f"  {name}")
     print("metrics:")
-    for name, meaning in METRICS_OF[program.task].items():
-        print(f"  {name:<28} {meaning}")
+    for name, metric in metrics_of(program.task).items():
+        print(f"  {name:<28} {metric.meaning}")
     print("configs:")
     for path in sorted(program.configs.glob("*.yaml")):
-        print(f"  {path.stem}")
+        if load_experiment(path).task == program.task:
+            print(f"  {path.stem}")
     return 0

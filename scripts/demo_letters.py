@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bayesian_benchmarks.errors import BenchmarkError, ConfigError
-from bayesian_benchmarks.results.figures import check_picture
+from bayesian_benchmarks.report.figures import check_picture
 from bayesian_benchmarks.tasks.metrics import mixture_log_density
 
 DESCRIPTION = """\

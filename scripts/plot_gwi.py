@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bayesian_benchmarks.errors import BenchmarkError, ConfigError
-from bayesian_benchmarks.results.figures import check_picture
+from bayesian_benchmarks.report.figures import check_picture
 
 DESCRIPTION = """\
 Three pictures of Gaussian Wasserstein inference (GWI), from made-up data.

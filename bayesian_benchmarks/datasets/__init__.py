@@ -8,7 +8,6 @@ from . import (  # noqa: F401  (importing them registers their datasets)
     uci_gal,
 )
 from .classification import ClassificationDataset
-from .csv_file import CsvDataset
 from .dataset import (
     Dataset,
     FeatureScaling,
@@ -19,16 +18,18 @@ from .dataset import (
 )
 from .ood import OodDataset, OodSplitData
 from .registry import dataset_source, get_dataset, list_datasets, register_dataset
+from .table import TableDataset, add_dataset
 
 __all__ = [
     "ClassificationDataset",
-    "CsvDataset",
     "Dataset",
     "FeatureScaling",
     "OodDataset",
     "OodSplitData",
     "Scaling",
     "SplitData",
+    "TableDataset",
+    "add_dataset",
     "dataset_source",
     "get_dataset",
     "list_datasets",

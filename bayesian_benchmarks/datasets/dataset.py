@@ -20,7 +20,7 @@ MIN_ROWS = 10
 class SplitData:
     """A train/test split in original units: what a dataset's loader returns.
 
-    `X_train` [N_train, D], `Y_train` [N_train, 1], `X_test` [N_test, D], `Y_test` [N_test, 1]; for
+    `X_train` [N_train, D], `Y_train` [N_train, P], `X_test` [N_test, D], `Y_test` [N_test, P]; for
     classification `X` may be images [N, height, width(, channels)] and `Y` integer labels [N].
     """
 
@@ -52,26 +52,26 @@ class FeatureScaling:
 
 @dataclass(frozen=True, eq=False)
 class Scaling(FeatureScaling):
-    """The same of features and targets: `Y_mean`, `Y_std` [1]."""
+    """The same of features and targets: `Y_mean`, `Y_std` [P]."""
 
     Y_mean: Array
     Y_std: Array
 
     @classmethod
     def fit(cls, X: Array, Y: Array) -> Scaling:
-        """Scaling of `X` [N, D] and `Y` [N, 1], to be fitted on the training part alone."""
+        """Scaling of `X` [N, D] and `Y` [N, P], to be fitted on the training part alone."""
         return cls(X.mean(axis=0), column_scale(X), Y.mean(axis=0), column_scale(Y))
 
     def normalise_Y(self, Y: Array) -> Array:
-        """Targets [N, 1] in original units to mean 0 and standard deviation 1."""
+        """Targets [N, P] in original units to mean 0 and standard deviation 1."""
         return (Y - self.Y_mean) / self.Y_std
 
     def restore_Y(self, Y: Array) -> Array:
-        """Normalised targets, or predicted means, [..., 1] to original units."""
+        """Normalised targets, or predicted means, [..., P] to original units."""
         return Y * self.Y_std + self.Y_mean
 
     def restore_Y_variance(self, variance: Array) -> Array:
-        """Variances [..., 1] of normalised targets to original units squared."""
+        """Variances [..., P] of normalised targets to original units squared."""
         return variance * self.Y_std**2
 
 
@@ -79,7 +79,7 @@ class Scaling(FeatureScaling):
 class Dataset:
     """One split of a dataset, in float64, normalised with its training part's `scaling`.
 
-    `X_train` [N_train, D], `Y_train` [N_train, 1], `X_test` [N_test, D], `Y_test` [N_test, 1].
+    `X_train` [N_train, D], `Y_train` [N_train, P], `X_test` [N_test, D], `Y_test` [N_test, P].
     """
 
     name: str
@@ -113,6 +113,11 @@ class Dataset:
                 f"{name}: {X_train.shape[1]} features in the training part and {X_test.shape[1]} "
                 "in the test part; both need the same columns."
             )
+        if Y_train.shape[1] != Y_test.shape[1]:
+            raise BadDataError(
+                f"{name}: {Y_train.shape[1]} targets in the training part and {Y_test.shape[1]} in the "
+                "test part; both need the same columns."
+            )
         if len(X_train) < 2:
             raise BadDataError(f"{name}: {len(X_train)} training rows; at least 2 are needed.")
         scaling = Scaling.fit(X_train, Y_train)
@@ -128,7 +133,7 @@ class Dataset:
 
 
 def random_split(X: Array, Y: Array, split: int, *, test_fraction: float = 0.1) -> SplitData:
-    """The seeded train/test split number `split` of `X` [N, D] and `Y` [N, 1].
+    """The seeded train/test split number `split` of `X` [N, D] and `Y` [N, P].
 
     The same number gives the same rows on every machine and version: `RandomState` is the
     generator whose stream NumPy promises never to change.
@@ -178,10 +183,10 @@ def column_scale(columns: Array) -> Array:
 def _checked(name: str, part: str, X: Array, Y: Array) -> tuple[Array, Array]:
     """`X` and `Y` in float64, once their shapes and values are known to be good."""
     X, Y = np.asarray(X, np.float64), np.asarray(Y, np.float64)
-    if X.ndim != 2 or X.shape[1] == 0 or Y.shape != (len(X), 1) or len(X) == 0:
+    if X.ndim != 2 or X.shape[1] == 0 or Y.ndim != 2 or len(Y) != len(X) or Y.size == 0:
         raise BadDataError(
             f"{name}: the {part} part has X of shape {X.shape} and Y of shape {Y.shape}; "
-            "[N, D] and [N, 1] with N, D > 0 are needed."
+            "[N, D] and [N, P] with N, D, P > 0 are needed."
         )
     for label, values in (("X", X), ("Y", Y)):
         bad = np.argwhere(~np.isfinite(values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from ..errors import BadSplitError, BenchmarkError, UnknownNameError
 from .classification import ClassificationDataset
@@ -15,26 +16,64 @@ Loader = Callable[[int, Path | None], SplitData]
 """`load(split, data_dir)`: the split in original units, from `data_dir` when it is not None."""
 
 
+class SplitType(Protocol):
+    """A type of dataset: checks, scales and wraps a split in original units."""
+
+    def from_split(self, name: str, split: int, data: SplitData) -> Any:
+        """The split."""
+
+
 @dataclass(frozen=True)
 class DatasetSource:
-    """A registered dataset: how to load a split of it, how many there are, where it comes from."""
+    """A registered dataset: how to load a split of it, how many there are, where it comes from.
+
+    `is_pinned` says that its files are checked against a digest that the package holds.
+    """
 
     name: str
     load: Loader
     num_splits: int
     task: str
     origin: str
+    is_pinned: bool = False
 
 
-TASKS = ("regression", "classification", "density", "ood")
-"""Any dataset for regression is one for conditional densities too, unless another has its name there."""
+_TYPES: dict[str, SplitType] = {
+    "regression": Dataset,
+    "classification": ClassificationDataset,
+    "density": Dataset,
+    "ood": OodDataset,
+}
+_SHARED: dict[str, tuple[str, ...]] = {"density": ("regression",)}
+"""Tasks whose datasets are a task's too, unless another has its name there."""
 
 _SOURCES: dict[tuple[str, str], DatasetSource] = {}
 """By name and task: wine is a dataset of both."""
 
 
+def declare_task(task: str, dataset: SplitType, datasets_of: tuple[str, ...] = ()) -> None:
+    """Make a task known to `register_dataset` and `get_dataset`; `register_task` does."""
+    _TYPES[task], _SHARED[task] = dataset, datasets_of
+
+
+def split_type(task: str) -> SplitType:
+    """The type of a task's datasets."""
+    return _TYPES[task]
+
+
+def has_classes(task: str) -> bool:
+    """Whether a task's targets are labels."""
+    found = _TYPES[task]
+    return isinstance(found, type) and issubclass(found, ClassificationDataset)
+
+
 def register_dataset(
-    name: str, *, num_splits: int = 20, task: str = "regression", origin: str = "user"
+    name: str,
+    *,
+    num_splits: int = 20,
+    task: str = "regression",
+    origin: str = "user",
+    is_pinned: bool = False,
 ) -> Callable[[Loader], Loader]:
     """Decorator that makes a loader known as dataset `name`.
 
@@ -46,19 +85,21 @@ def register_dataset(
     Worker processes know it too when the module is named in the experiment's `plugins`.
 
     :param task: "regression", "classification" for integer labels [N] in place of targets,
-        "density" for conditional densities alone, or "ood" for labels and an out-distribution
-        (`OodSplitData`).
+        "density" for conditional densities alone, "ood" for labels and an out-distribution
+        (`OodSplitData`), or one of `register_task`'s.
+    :param is_pinned: whether the loader checks its files against digests; the data of other datasets
+        are part of a run's key, so that results of altered data are never taken for these.
     :raises BenchmarkError: the name belongs to another loader.
     """
 
-    if task not in TASKS:
-        raise UnknownNameError("task", task, TASKS)
+    if task not in _TYPES:
+        raise UnknownNameError("task", task, _TYPES)
 
     def register(load: Loader) -> Loader:
         known = _SOURCES.get((name, task))
         if known is not None and _identity(known.load) != _identity(load):
             raise BenchmarkError(f"Dataset {name!r} is registered already; choose another name.")
-        _SOURCES[name, task] = DatasetSource(name, load, num_splits, task, origin)
+        _SOURCES[name, task] = DatasetSource(name, load, num_splits, task, origin, is_pinned)
         return load
 
     return register
@@ -69,7 +110,7 @@ def dataset_source(name: str, task: str | None = None) -> DatasetSource:
 
     :raises UnknownNameError: no such dataset, or none of the task.
     """
-    for known in TASKS if task is None else _tasks_of(task):
+    for known in _TYPES if task is None else _tasks_of(task):
         if (name, known) in _SOURCES:
             return _SOURCES[name, known]
     raise UnknownNameError("dataset", name, list_datasets(task))
@@ -77,7 +118,7 @@ def dataset_source(name: str, task: str | None = None) -> DatasetSource:
 
 def list_datasets(task: str | None = "regression") -> list[str]:
     """Names of the datasets of a task (of all tasks with None), sorted."""
-    tasks = TASKS if task is None else _tasks_of(task)
+    tasks = tuple(_TYPES) if task is None else _tasks_of(task)
     return sorted({s.name for s in _SOURCES.values() if s.task in tasks})
 
 
@@ -87,14 +128,14 @@ def get_dataset(
     *,
     data_dir: str | Path | None = None,
     task: str | None = None,
-) -> Dataset | ClassificationDataset:
+) -> Any:
     """Split number `split` of the dataset `name`, normalised.
 
     :param data_dir: a local copy of the data, laid out as their public address is; the network is
         then never used. Defaults to the environment variable `BAYESIAN_BENCHMARKS_DATA`. Without
         either, files are downloaded once and cached.
-    :param task: "regression", "classification", "density" or "ood", for a name of several; default the
-        first.
+    :param task: such as "regression" or "classification", for a name of several; default the first.
+    :returns: the task's type of dataset, such as `Dataset` or `ClassificationDataset`.
     :raises UnknownNameError: no such dataset.
     :raises BadSplitError: no such split.
     :raises DataFileError: a file is missing or altered, or cannot be downloaded or cached.
@@ -102,16 +143,12 @@ def get_dataset(
     source = dataset_source(name, task)
     check_split(name, split, source.num_splits)
     data = source.load(split, None if data_dir is None else Path(data_dir))
-    if source.task == "classification":
-        return ClassificationDataset.from_split(name, split, data)
-    if source.task == "ood":
-        return OodDataset.from_split(name, split, data)
-    return Dataset.from_split(name, split, data)
+    return _TYPES[source.task].from_split(name, split, data)
 
 
 def _tasks_of(task: str) -> tuple[str, ...]:
     """The tasks whose datasets a task takes, its own first."""
-    return (task, "regression") if task == "density" else (task,)
+    return task, *_SHARED.get(task, ())
 
 
 def check_split(name: str, split: int, num_splits: int) -> None:

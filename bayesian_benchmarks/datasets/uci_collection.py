@@ -75,11 +75,14 @@ ORIGIN = "UCI, the uci_datasets collection's folds"
 for _name in pinned_files():
     _shared = uci_gal.pinned_folders().get(_name)
     _task = "regression" if _shared is None else "density"
-    register_dataset(_name, num_splits=NUM_FOLDS, task=_task, origin=ORIGIN)(_loader(_name))
+    register_dataset(_name, num_splits=NUM_FOLDS, task=_task, origin=ORIGIN, is_pinned=True)(
+        _loader(_name)
+    )
     if _shared is not None:
         register_dataset(
             f"{_name}-gal",
             num_splits=_shared.num_splits,
             task="density",
             origin="UCI, Gal & Ghahramani's splits",
+            is_pinned=True,
         )(_loader_of_gal(_name))

@@ -70,6 +70,9 @@ def _loader(name: str) -> Loader:
 
 
 for _name, _pinned in pinned_folders().items():
-    register_dataset(_name, num_splits=_pinned.num_splits, origin="UCI, Gal & Ghahramani's splits")(
-        _loader(_name)
-    )
+    register_dataset(
+        _name,
+        num_splits=_pinned.num_splits,
+        origin="UCI, Gal & Ghahramani's splits",
+        is_pinned=True,
+    )(_loader(_name))

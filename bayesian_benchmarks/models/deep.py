@@ -8,10 +8,11 @@ built, not before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config import Decay, Settings
+from ..settings import Decay, Settings
 from .registry import Array, Builder, register_model
 
 KERNELS = ("squared_exponential", "relu")
@@ -62,15 +63,19 @@ def classes_likelihood(num_classes: int, settings: Settings) -> Any:
     return likelihood
 
 
+_register = partial(
+    register_model,
+    ignores=("gwi", "natural_gradient", "num_importance_samples", "latent_dim", "num_inner_gps"),
+)
 # Deep GP with global inducing points and the deep Wishart process' prior.
-register_model("dgp")(_builder("DGP"))
+_register("dgp")(_builder("DGP"))
 for _posterior in ("gw", "a-gw", "ab-gw"):
-    register_model(f"dwp-{_posterior}")(_builder("DWP", posterior=_posterior))
+    _register(f"dwp-{_posterior}")(_builder("DWP", posterior=_posterior))
 # [ICML21]'s comparison, by its names.
 for _kernel in KERNELS:
-    register_model(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
-    register_model(f"nngp:{_kernel}")(_builder("NNGP", kernel=_kernel))
-    register_model(f"diwp:{_kernel}")(_builder("DIWP", kernel=_kernel))
+    _register(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
+    _register(f"nngp:{_kernel}")(_builder("NNGP", kernel=_kernel))
+    _register(f"diwp:{_kernel}")(_builder("DIWP", kernel=_kernel))
 
 
 def train_with_fit(
@@ -83,12 +88,10 @@ def train_with_fit(
     checkpoint_seconds: float,
     report_step: Callable[[int], None],
     natural_gradient: Decay | None = None,
-    **choosing: Any,
 ) -> Any:
     """Train with `gpflow_dkp.training.fit`, and return its `History`.
 
     :param natural_gradient: step size of natural gradients for the output layer, None for Adam.
-    :param choosing: `fit`'s `validation_data`, `validation_steps` and `patience`.
     """
     from gpflow_dkp.training import ExponentialDecay, fit
 
@@ -110,5 +113,4 @@ def train_with_fit(
         checkpoint_seconds=checkpoint_seconds,
         callbacks=[report_step],
         progress=False,
-        **choosing,
     )

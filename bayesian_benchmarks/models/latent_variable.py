@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
-from ..config import DensitySettings, Settings
+from ..settings import DensitySettings, Settings
 from .deep import train_with_fit
 from .registry import Array, Builder, TrainingRecord, register_model
 
@@ -50,7 +50,7 @@ def _builder(architecture: str, inference: str) -> Builder:
 
 def _cvae_builder(hidden_units: tuple[int, ...]) -> Builder:
     def build(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
-        from .conditional_vae import ConditionalVAE
+        from gpflow_dkp.models import ConditionalVAE
 
         own = cast(DensitySettings, settings)
         return ConditionalVAE(
@@ -74,14 +74,28 @@ def train_with_natural_gradient(
     return train_with_fit(model, data, settings=settings, natural_gradient=decay, **training)
 
 
-_register = partial(register_model, train=train_with_natural_gradient, settings=DensitySettings)
+_register = partial(
+    register_model,
+    settings=DensitySettings,
+    tasks=("density",),
+    ignores=("gwi", "ard", "precision"),
+    min_depth=0,
+)
 for _architecture in architectures():
     _name = _architecture.lower()
     if "LV" not in _architecture:
-        _register(_name)(_builder(_architecture, "vi"))
+        _register(_name, train=train_with_natural_gradient)(_builder(_architecture, "vi"))
         continue
     for _inference in INFERENCES:
-        _register(f"{_name}:{_inference}")(_builder(_architecture, _inference))
+        _register(f"{_name}:{_inference}", train=train_with_natural_gradient)(
+            _builder(_architecture, _inference)
+        )
 for _hidden in HIDDEN_UNITS:
     _name = f"cvae-{'-'.join(map(str, _hidden)) or 0}"
-    register_model(_name, settings=DensitySettings)(_cvae_builder(_hidden))
+    _register(
+        _name,
+        ignores=(
+            *("gwi", "ard", "precision", "natural_gradient"),
+            *("num_inducing", "num_importance_samples", "num_inner_gps"),
+        ),
+    )(_cvae_builder(_hidden))

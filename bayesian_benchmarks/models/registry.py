@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
-from ..config import Settings
-from ..errors import BenchmarkError, UnknownNameError
+from ..datasets.registry import has_classes
+from ..errors import BenchmarkError, ConfigError, UnknownNameError
+from ..settings import Settings
 
 Array = npt.NDArray[np.float64]
 
@@ -39,8 +42,9 @@ class Builder(Protocol):
     For classification `Y` [N, 1] holds labels 0, ..., C - 1, and a builder that can do it is given
     `num_classes=C`; the mean of the model's `predict_mixture` is then each class' probability, or
     that of class 1 of two. The model must have, as those of `gpflow_dkp.models`,
-    `elbo(data, num_samples=..., seed=...)`, of a batch of the data scaled to all of it, and
-    `predict_mixture(X, num_samples=..., seed=...)`.
+    `predict_mixture(X, num_samples=..., seed=...)`: means and variances [S, N, P], one component where
+    the prediction is one Gaussian. It may have a bound, `elbo(data, num_samples=..., seed=...)`, of a
+    batch of the data scaled to all of it.
     """
 
     def __call__(self, X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
@@ -70,16 +74,55 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A registered model: its builder, its trainer (None: `gpflow_dkp.training.fit`), what settings it reads.
-
-    `uses_tensorflow` False spares its workers the import, which takes seconds.
-    """
+    """A registered model: the arguments of `register_model`."""
 
     name: str
     build: Builder
-    train: Trainer | None
-    uses_tensorflow: bool
+    train: Trainer | None = None
+    uses_tensorflow: bool = True
     settings: type[Settings] = Settings
+    tasks: tuple[str, ...] | None = None
+    ignores: tuple[str, ...] = ()
+    min_depth: int = 1
+
+    def is_for(self, task: str) -> bool:
+        """Whether it can be run in a task."""
+        if self.tasks is not None:
+            return task in self.tasks
+        return not has_classes(task) or _takes(self.build, "num_classes")
+
+    def check(self, task: str, settings: Settings, depth: int) -> None:
+        """Raise `ConfigError` unless the model can be run in a task with settings and depth."""
+        if not self.is_for(task):
+            named = f"of {' and '.join(self.tasks)}" if self.tasks else "of targets, not of classes"
+            raise ConfigError(f"{self.name} is a model {named}; it cannot be run in {task}.")
+        if not isinstance(settings, self.settings):
+            raise ConfigError(
+                f"{self.name} needs {self.settings.__name__}, got {type(settings).__name__}; run it in an "
+                "experiment of that task."
+            )
+        if depth < self.min_depth:
+            raise ConfigError(
+                f"{self.name} has a depth of at least {self.min_depth}, got {depth}; say which with --depths."
+            )
+
+    def read(self, settings: Settings) -> Settings:
+        """The settings with what the model ignores at its default: what else a run's numbers depend on."""
+        changes: dict[str, Any] = {}
+        for name in self.ignores:
+            name, _, inner = name.partition(".")
+            if name not in type(settings).model_fields:
+                continue
+            value = changes.get(name, getattr(settings, name))
+            if inner and value is not None:
+                changes[name] = value.model_copy(update={inner: _default(type(value), inner)})
+            elif not inner:
+                changes[name] = _default(type(settings), name)
+        return settings.model_copy(update=changes)
+
+    def is_read(self, name: str) -> bool:
+        """Whether the model reads a setting, such as "ard" or "gwi.networks"."""
+        return name not in self.ignores and name.partition(".")[0] not in self.ignores
 
 
 _SOURCES: dict[str, ModelSource] = {}
@@ -91,6 +134,9 @@ def register_model(
     train: Trainer | None = None,
     uses_tensorflow: bool = True,
     settings: type[Settings] = Settings,
+    tasks: tuple[str, ...] | None = None,
+    ignores: tuple[str, ...] = (),
+    min_depth: int = 1,
 ) -> Callable[[Builder], Builder]:
     """Decorator that makes a `Builder` known as model `name`.
 
@@ -99,7 +145,13 @@ def register_model(
     ...     return gpflow_dkp.models.DWP(...)
 
     :param train: how to train it; by default `gpflow_dkp.training.fit` with the run's settings.
+    :param uses_tensorflow: False spares its workers the import, which takes seconds.
     :param settings: the kind that it needs, such as `DensitySettings`.
+    :param tasks: that it can be run in; by default all, those with classes if the builder takes
+        `num_classes`.
+    :param ignores: settings that it does not read, such as "ard" or "gwi.networks": they are at their
+        defaults when it is built and trained, and another value makes no other run.
+    :param min_depth: 0 where the name says the layers.
     :raises BenchmarkError: the name belongs to another builder.
     """
 
@@ -107,7 +159,9 @@ def register_model(
         known = _SOURCES.get(name)
         if known is not None and _identity(known.build) != _identity(build):
             raise BenchmarkError(f"Model {name!r} is registered already; choose another name.")
-        _SOURCES[name] = ModelSource(name, build, train, uses_tensorflow, settings)
+        _SOURCES[name] = ModelSource(
+            name, build, train, uses_tensorflow, settings, tasks, ignores, min_depth
+        )
         return build
 
     return register
@@ -123,9 +177,23 @@ def model_source(name: str) -> ModelSource:
     return _SOURCES[name]
 
 
-def list_models() -> list[str]:
-    """Names of the registered models, sorted."""
-    return sorted(_SOURCES)
+def find_model(name: str) -> ModelSource | None:
+    """The registration of `name`, if there is one."""
+    return _SOURCES.get(name)
+
+
+def list_models(task: str | None = None) -> list[str]:
+    """Names of the registered models, sorted: all, or those that can be run in a task."""
+    return sorted(name for name, source in _SOURCES.items() if task is None or source.is_for(task))
+
+
+def _default(model: type[BaseModel], name: str) -> Any:
+    return model.model_fields[name].get_default(call_default_factory=True)
+
+
+def _takes(function: Callable[..., Any], argument: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _identity(build: Builder) -> tuple[str, str]:

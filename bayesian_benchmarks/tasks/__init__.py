@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..config import EXPERIMENTS, Settings
 from ..datasets import ClassificationDataset, Dataset, OodDataset, get_dataset
-from . import classification, density, ood, regression
-from .regression import METRICS, evaluate
-from .training import run
-
-METRICS_OF = {
-    "regression": regression.METRICS,
-    "classification": classification.METRICS,
-    "density": density.METRICS,
-    "ood": ood.METRICS,
-}
-"""Every metric of each task, and what it is."""
-
-_EVALUATE: dict[str, Callable[..., dict[str, float]]] = {
-    "regression": regression.evaluate,
-    "classification": classification.evaluate,
-    "density": density.evaluate,
-    "ood": ood.evaluate,
-}
+from ..plugins import import_installed_plugins
+from ..settings import Settings
+from . import classification, density, ood, regression  # noqa: F401  (importing them registers them)
+from .protocol import Metric, Task, directions, find_task, list_tasks, metrics_of, register_task
+from .training import Outcome, rescore, run
 
 __all__ = [
-    "METRICS",
-    "METRICS_OF",
-    "evaluate",
+    "Metric",
+    "Outcome",
+    "Task",
+    "directions",
+    "find_task",
+    "list_tasks",
+    "metrics_of",
+    "register_task",
+    "rescore",
     "run",
     "run_task",
 ]
 
 
 def run_task(
-    dataset: Dataset | ClassificationDataset | str,
+    dataset: Any,
     model: str,
     *,
     depth: int = 2,
@@ -55,20 +46,19 @@ def run_task(
 
     :param dataset: a name, of which split `split` is taken, or a dataset's split itself.
     :param depth: number of layers, the output layer included.
-    :param task: "regression", "classification", "density" or "ood"; by default what the dataset is for.
+    :param task: such as "regression" or "classification"; by default what the dataset is for.
     :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step`, as of `Trainer`.
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
     """
+    import_installed_plugins()
     data = (
         get_dataset(dataset, split, data_dir=data_dir, task=task)
         if isinstance(dataset, str)
         else dataset
     )
-    if task is None:
-        task = _task_of(data)
-    if settings is None:
-        settings = EXPERIMENTS[task].model_fields["settings"].default
-    return run(data, model, _EVALUATE[task], depth=depth, settings=settings, seed=seed, **training)
+    found = find_task(_task_of(data) if task is None else task)
+    settings = found.settings() if settings is None else settings
+    return run(data, model, found, depth=depth, settings=settings, seed=seed, **training).metrics
 
 
 def _task_of(dataset: Dataset | ClassificationDataset) -> str:

@@ -6,22 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Settings
 from ..datasets import ClassificationDataset
+from ..settings import ClassificationSettings, Settings
 from . import classification_metrics as metrics
-from .training import check_finite, elbo_per_point
+from .metrics import check_finite
+from .protocol import Metric, Task, register_task
 
 NUM_BINS = 10
 """Of the reliability diagram and the expected calibration error."""
 
-METRICS: dict[str, str] = {
-    "elbo_per_point": "evidence lower bound per training point",
-    "test_log_likelihood": "mean log probability of the test labels",
-    "accuracy": "fraction of test labels that are the most probable class",
-    "brier_score": "mean squared distance of the probabilities from the label, 0 to 2",
-    "expected_calibration_error": f"mean distance of accuracy from confidence over {NUM_BINS} bins",
+METRICS = {
+    "test_log_likelihood": Metric("mean log probability of the test labels", "higher", shown=True),
+    "accuracy": Metric(
+        "fraction of test labels that are the most probable class", "higher", shown=True
+    ),
+    "brier_score": Metric(
+        "mean squared distance of the probabilities from the label, 0 to 2", "lower", shown=True
+    ),
+    "expected_calibration_error": Metric(
+        f"mean distance of accuracy from confidence over {NUM_BINS} bins", "lower", shown=True
+    ),
     **{
-        f"reliability_{what}_{i}": f"{meaning} in confidence bin {i} of {NUM_BINS}"
+        f"reliability_{what}_{i}": Metric(f"{meaning} in confidence bin {i} of {NUM_BINS}")
         for what, meaning in (
             ("count", "test points"),
             ("confidence", "mean confidence"),
@@ -29,17 +35,13 @@ METRICS: dict[str, str] = {
         )
         for i in range(NUM_BINS)
     },
-    "seconds_per_step": "seconds a training step; none for a run too short to tell",
-    "seconds": "seconds of training",
-    "num_recoveries": "training steps that were taken again after a failed Cholesky",
 }
-"""Every metric of a classification run, and what it is."""
 
 
 def evaluate(
     model: Any, dataset: ClassificationDataset, *, settings: Settings, seed: int = 0
 ) -> dict[str, float]:
-    """Scores of a trained model: ELBO on the training part, the others on the test part.
+    """Scores of a trained model on the test part.
 
     :raises FloatingPointError: a predicted probability is NaN or infinite.
     """
@@ -47,9 +49,6 @@ def evaluate(
     labels = dataset.Y_test[:, 0]
     bins = metrics.reliability(probabilities, labels, NUM_BINS)
     return {
-        "elbo_per_point": elbo_per_point(
-            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
-        ),
         "test_log_likelihood": metrics.log_likelihood(probabilities, labels),
         "accuracy": metrics.accuracy(probabilities, labels),
         "brier_score": metrics.brier_score(probabilities, labels),
@@ -84,3 +83,8 @@ def class_probabilities(mean: np.ndarray) -> np.ndarray:
     """
     probabilities = np.hstack([1.0 - mean, mean]) if mean.shape[1] == 1 else mean
     return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+
+CLASSIFICATION = register_task(
+    Task("classification", ClassificationSettings, ClassificationDataset, evaluate, METRICS)
+)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Settings
 from ..datasets import Dataset
+from ..settings import DensitySettings, Settings
 from . import metrics
 from .metrics import Array
-from .training import elbo_per_point
+from .protocol import Metric, Task, register_task
 
 MAX_TEST_POINTS = 10_000
 """Test points that are scored, the first ones, as in the paper."""
@@ -21,30 +21,34 @@ CRPS_COMPONENTS = 200
 PREDICTED_ROWS = 50_000
 """Components times data points predicted at a time."""
 
-METRICS: dict[str, str] = {
-    "elbo_per_point": "bound per training point, normalised targets",
-    "test_log_likelihood_normalised": "mean test log density, normalised targets, by the paper's kernel "
-    "density estimate",
-    "test_log_likelihood_mixture": "the same of the exact mixture of Gaussians",
-    "test_log_likelihood_mc_error": "its Monte Carlo standard error for the samples used",
-    "test_log_likelihood": "mean test log density of the mixture, original units",
-    "test_rmse": "root mean squared error of the predictive mean, original units",
-    "crps": "mean continuous ranked probability score, original units",
-    "coverage_50": "fraction of test targets inside the central 50 % interval",
-    "coverage_90": "fraction of test targets inside the central 90 % interval",
-    "coverage_95": "fraction of test targets inside the central 95 % interval",
-    "shapiro_wilk": "median Shapiro-Wilk statistic of the predictive samples, 1 for a Gaussian",
-    "seconds_per_step": "seconds a training step; none for a run too short to tell",
-    "seconds": "seconds of training",
-    "num_recoveries": "training steps that were taken again after a failed Cholesky",
+METRICS = {
+    "test_log_likelihood_normalised": Metric(
+        "mean test log density, normalised targets, by the paper's kernel density estimate",
+        "higher",
+        shown=True,
+    ),
+    "test_log_likelihood_mixture": Metric(
+        "the same of the exact mixture of Gaussians", "higher", shown=True
+    ),
+    "test_log_likelihood_mc_error": Metric("its Monte Carlo standard error for the samples used"),
+    "test_log_likelihood": Metric("mean test log density of the mixture, original units", "higher"),
+    "test_rmse": Metric(
+        "root mean squared error of the predictive mean, original units", "lower", shown=True
+    ),
+    "crps": Metric("mean continuous ranked probability score, original units", "lower", shown=True),
+    "coverage_50": Metric("fraction of test targets inside the central 50 % interval"),
+    "coverage_90": Metric("fraction of test targets inside the central 90 % interval"),
+    "coverage_95": Metric("fraction of test targets inside the central 95 % interval"),
+    "shapiro_wilk": Metric(
+        "median Shapiro-Wilk statistic of the predictive samples, 1 for a Gaussian", shown=True
+    ),
 }
-"""Every metric of a run, and what it is."""
 
 
 def evaluate(
     model: Any, dataset: Dataset, *, settings: Settings, seed: int = 0
 ) -> dict[str, float]:
-    """Scores of a trained model: the bound on the training part, the others on the test part.
+    """Scores of a trained model on the test part.
 
     All predictive scores come from the same `settings.test_samples` mixture components, and as many
     samples drawn from them.
@@ -57,9 +61,6 @@ def evaluate(
     samples = metrics.mixture_samples(means, variances, num_samples, np.random.default_rng(seed))
     few = slice(CRPS_COMPONENTS)
     return {
-        "elbo_per_point": elbo_per_point(
-            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
-        ),
         "test_log_likelihood_normalised": float(metrics.kde_log_density(samples, Y).mean()),
         "test_log_likelihood_mixture": log_density,
         "test_log_likelihood_mc_error": metrics.log_likelihood_mc_error(means, variances, Y),
@@ -88,3 +89,16 @@ def predict_in_batches(model: Any, X: Array, num_samples: int, seed: int) -> tup
         for parts in zip(*batches, strict=True)
     )
     return means, variances
+
+
+DENSITY = register_task(
+    Task(
+        "density",
+        DensitySettings,
+        Dataset,
+        evaluate,
+        METRICS,
+        datasets_of=("regression",),
+        default_depths=(0,),
+    )
+)

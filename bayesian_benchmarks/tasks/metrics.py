@@ -6,6 +6,7 @@ Everywhere `means`, `variances` [S, N, P] are the mixture's equally weighted com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,13 @@ from scipy.special import logsumexp
 from scipy.stats import shapiro
 
 Array = npt.NDArray[np.float64]
+
+
+def check_finite(values: Mapping[str, npt.ArrayLike]) -> None:
+    """Raise `FloatingPointError` if a score or prediction is NaN or infinite, or has such a part."""
+    bad = [name for name, value in values.items() if not np.all(np.isfinite(value))]
+    if bad:
+        raise FloatingPointError(f"{', '.join(bad)} of the trained model is NaN or infinite")
 
 
 def mixture_log_density(means: Array, variances: Array, Y: Array) -> Array:

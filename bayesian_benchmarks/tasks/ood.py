@@ -11,33 +11,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..config import Settings
 from ..datasets import OodDataset
+from ..settings import OodSettings, Settings
 from . import classification_metrics as metrics
 from .classification import predicted_probabilities
 from .classification_metrics import Array
-from .training import check_finite, elbo_per_point
+from .metrics import check_finite
+from .protocol import Metric, Task, register_task
 
-METRICS: dict[str, str] = {
-    "elbo_per_point": "evidence lower bound per training point",
-    "test_log_likelihood": "mean log probability of the in-distribution's test labels",
-    "accuracy": "fraction of them that are the most probable class",
-    "auroc_entropy": "area under the ROC curve of the class probabilities' entropy, out is positive",
-    "auroc_max_probability": "the same of 1 - the largest class probability",
-    "auroc_variance": "the same of the variance of f, mean over classes",
-    "num_test_points": "test points of the in-distribution",
-    "num_ood_points": "points of the out-distribution",
-    "seconds_per_step": "seconds a training step; none for a run too short to tell",
-    "seconds": "seconds of training",
-    "num_recoveries": "training steps that were taken again after a failed Cholesky",
+METRICS = {
+    "test_log_likelihood": Metric(
+        "mean log probability of the in-distribution's test labels", "higher", shown=True
+    ),
+    "accuracy": Metric("fraction of them that are the most probable class", "higher", shown=True),
+    "auroc_entropy": Metric(
+        "area under the ROC curve of the class probabilities' entropy, out is positive",
+        "higher",
+        shown=True,
+    ),
+    "auroc_max_probability": Metric(
+        "the same of 1 - the largest class probability", "higher", shown=True
+    ),
+    "auroc_variance": Metric(
+        "the same of the variance of f, mean over classes", "higher", shown=True
+    ),
+    "num_test_points": Metric("test points of the in-distribution"),
+    "num_ood_points": Metric("points of the out-distribution"),
 }
-"""Every metric of a run, and what it is."""
 
 
 def evaluate(
     model: Any, dataset: OodDataset, *, settings: Settings, seed: int = 0
 ) -> dict[str, float]:
-    """Scores of a trained model: ELBO on the training part, the others on the test part and `X_ood`.
+    """Scores of a trained model on the test part and `X_ood`.
 
     :raises FloatingPointError: a predicted probability or variance is NaN or infinite.
     """
@@ -51,9 +57,6 @@ def evaluate(
     )
     labels = dataset.Y_test[:, 0]
     return {
-        "elbo_per_point": elbo_per_point(
-            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
-        ),
         "test_log_likelihood": metrics.log_likelihood(inside, labels),
         "accuracy": metrics.accuracy(inside, labels),
         "auroc_entropy": auroc(metrics.entropy(inside), metrics.entropy(outside)),
@@ -85,3 +88,6 @@ def latent_variance(model: Any, X: npt.ArrayLike, *, settings: Settings, seed: i
     variance = np.asarray(variance, np.float64)
     check_finite({"a predicted variance": variance})
     return variance.mean(axis=1)
+
+
+OOD = register_task(Task("ood", OodSettings, OodDataset, evaluate, METRICS))

@@ -6,36 +6,36 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Settings
 from ..datasets import Dataset
+from ..settings import Settings
 from . import metrics
-from .training import elbo_per_point
+from .protocol import Metric, Task, register_task
 
-METRICS: dict[str, str] = {
-    "elbo_per_point": "evidence lower bound per training point, normalised targets",
-    "test_log_likelihood": "mean test log density, original units",
-    "test_log_likelihood_mc_error": "its Monte Carlo standard error for the samples used",
-    "test_rmse": "root mean squared error of the predictive mean, original units",
-    "nlpd": "negative mean test log density, normalised targets",
-    "crps": "mean continuous ranked probability score, original units",
-    "coverage_50": "fraction of test targets inside the central 50 % interval",
-    "coverage_90": "fraction of test targets inside the central 90 % interval",
-    "coverage_95": "fraction of test targets inside the central 95 % interval",
-    "test_log_likelihood_best_candidate": "of models that choose by validation: the same of the candidate "
-    "that is best on the test part, as some papers report",
-    "seconds_per_step": "seconds a training step; none for a run too short to tell",
-    "seconds": "seconds of training",
-    "num_recoveries": "training steps that were taken again after a failed Cholesky",
+METRICS = {
+    "test_log_likelihood": Metric("mean test log density, original units", "higher", shown=True),
+    "test_log_likelihood_mc_error": Metric("its Monte Carlo standard error for the samples used"),
+    "test_rmse": Metric(
+        "root mean squared error of the predictive mean, original units", "lower", shown=True
+    ),
+    "nlpd": Metric("negative mean test log density, normalised targets", "lower"),
+    "crps": Metric("mean continuous ranked probability score, original units", "lower"),
+    "coverage_50": Metric("fraction of test targets inside the central 50 % interval"),
+    "coverage_90": Metric("fraction of test targets inside the central 90 % interval"),
+    "coverage_95": Metric("fraction of test targets inside the central 95 % interval"),
+    "test_log_likelihood_best_candidate": Metric(
+        "of models that choose by validation: the same of the candidate that is best on the test part, "
+        "as some papers report",
+        "higher",
+    ),
 }
-"""Every metric of a regression run, and what it is."""
 
 
 def evaluate(
     model: Any, dataset: Dataset, *, settings: Settings, seed: int = 0
 ) -> dict[str, float]:
-    """Scores of a trained model: ELBO on the training part, the others on the test part.
+    """Scores of a trained model on the test part.
 
-    All predictive scores come from the same `settings.test_samples` mixture components.
+    All scores come from the same `settings.test_samples` mixture components.
     """
     mixture = model.predict_mixture(dataset.X_test, num_samples=settings.test_samples, seed=seed)
     means, variances = (np.asarray(part, np.float64) for part in mixture)
@@ -46,9 +46,6 @@ def evaluate(
     densities = [c.predict_log_density((dataset.X_test, Y)) for c in candidates]
     best = [float(np.mean(density)) - log_scale for density in densities]
     return {
-        "elbo_per_point": elbo_per_point(
-            model, (dataset.X_train, dataset.Y_train), settings=settings, seed=seed
-        ),
         "test_log_likelihood": log_density - log_scale,
         "test_log_likelihood_mc_error": metrics.log_likelihood_mc_error(means, variances, Y),
         "test_rmse": metrics.rmse(means * scale, Y * scale),
@@ -60,3 +57,6 @@ def evaluate(
         },
         **({"test_log_likelihood_best_candidate": max(best)} if best else {}),
     }
+
+
+REGRESSION = register_task(Task("regression", Settings, Dataset, evaluate, METRICS))

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..config import Settings
-from ..datasets import ClassificationDataset, Dataset
-from ..errors import ConfigError
+from ..datasets import ClassificationDataset
 from ..models import TrainingRecord, model_source, train_with_fit
+from ..settings import Settings
+from .metrics import check_finite
+from .protocol import Task
+from .recorded import Arrays, KeptModel, RecordedModel
 
 Data = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+
+HISTORY_POINTS = 50
+"""That are kept of a training."""
 
 WORTH_COMPILING = 20
 """Calls of a model's bound from which compiling it, some ten of its eager calls, pays."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind.
+
+    :param metrics: scores and costs.
+    :param history: up to 50 points of the training: "step", and "elbo", the mean over the steps between of
+        the bound per data point; empty for a model that does not tell.
+    :param predictions: what was asked of the model about the test part, in single precision.
+    """
+
+    metrics: dict[str, float]
+    history: dict[str, list[float]]
+    predictions: Arrays
+
+
 def run(
-    dataset: Dataset | ClassificationDataset,
+    dataset: Any,
     model_name: str,
-    evaluate: Callable[..., dict[str, float]],
+    task: Task,
     *,
     depth: int,
     settings: Settings,
@@ -31,20 +52,17 @@ def run(
     checkpoint_dir: Path | None = None,
     checkpoint_seconds: float = 30.0,
     report_step: Callable[[int], None] = lambda step: None,
-) -> dict[str, float]:
+) -> Outcome:
     """Build, train and score a registered model.
 
-    :param evaluate: a task's scores of the trained model on the dataset.
+    :param dataset: a split.
     :param depth: number of layers, the output layer included; 0 where the model's name says it.
-    :raises ConfigError: the settings are of another task.
+    :raises ConfigError: the model is none of the task's, or the settings are of another task.
     :raises FloatingPointError: a metric is NaN or infinite.
     """
     source = model_source(model_name)
-    if not isinstance(settings, source.settings):
-        raise ConfigError(
-            f"{model_name} needs {source.settings.__name__}, got {type(settings).__name__}; run it in an "
-            "experiment of that task"
-        )
+    source.check(task.name, settings, depth)
+    settings = source.read(settings)
     data: Data = dataset.X_train, dataset.Y_train
     classes: dict[str, Any] = {}
     if isinstance(dataset, ClassificationDataset):
@@ -59,16 +77,46 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
         report_step=report_step,
     )
-    scores = evaluate(model, dataset, settings=settings, seed=seed)
+    recorded = RecordedModel(model)
+    scores = bound(model, data, settings=settings, seed=seed)
+    scores |= task.evaluate(recorded, dataset, settings=settings, seed=seed)
     check_finite(scores)
-    return scores | training_metrics(record)
+    history = summarised(getattr(getattr(record, "history", record), "elbo", []))
+    return Outcome(scores | training_metrics(record), history, recorded.predictions)
 
 
-def check_finite(values: Mapping[str, npt.ArrayLike]) -> None:
-    """Raise `FloatingPointError` if a score or prediction is NaN or infinite, or has such a part."""
-    bad = [name for name, value in values.items() if not np.all(np.isfinite(value))]
-    if bad:
-        raise FloatingPointError(f"{', '.join(bad)} of the trained model is NaN or infinite")
+def rescore(
+    predictions: Arrays, dataset: Any, task: Task, *, settings: Settings, seed: int
+) -> dict[str, float]:
+    """Scores of kept predictions.
+
+    :raises NotKept: the task asks for what was not kept.
+    """
+    scores = task.evaluate(KeptModel(predictions), dataset, settings=settings, seed=seed)
+    check_finite(scores)
+    return scores
+
+
+def summarised(elbo: Sequence[float]) -> dict[str, list[float]]:
+    """Bounds of all steps as up to `HISTORY_POINTS` means over the steps between: "step" and "elbo"."""
+    if not len(elbo):
+        return {}
+    parts = np.array_split(np.asarray(elbo, np.float64), min(HISTORY_POINTS, len(elbo)))
+    steps = np.cumsum([len(part) for part in parts])
+    means = [float(f"{part.mean():.6g}") for part in parts]
+    return {"step": [int(step) for step in steps], "elbo": means}
+
+
+def bound(model: Any, data: Data, *, settings: Settings, seed: int = 0) -> dict[str, float]:
+    """The model's bound on the evidence per training point, or its objective if that is none.
+
+    Empty for a model without `elbo`.
+    """
+    if not hasattr(model, "elbo"):
+        return {}
+    is_bound = getattr(model, "objective_is_bound", True)
+    name = "elbo_per_point" if is_bound else "objective_per_point"
+    return {name: elbo_per_point(model, data, settings=settings, seed=seed)}
 
 
 def training_metrics(record: TrainingRecord) -> dict[str, float]:

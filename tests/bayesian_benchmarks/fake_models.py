@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesian_benchmarks.config import Settings
-from bayesian_benchmarks.datasets import SplitData, random_split, register_dataset
+from bayesian_benchmarks.datasets import Dataset, SplitData, random_split, register_dataset
 from bayesian_benchmarks.errors import DataFileError
 from bayesian_benchmarks.models import register_model
+from bayesian_benchmarks.settings import Settings
+from bayesian_benchmarks.tasks import Metric, Task, register_task
 
 
 @dataclass
@@ -59,7 +60,12 @@ def train(
     start = 0
     file = checkpoint_dir / "state.json" if checkpoint_dir else None
     if file and file.exists():
-        start, model.state = json.loads(file.read_text())
+        try:
+            start, model.state = json.loads(file.read_text())
+        except ValueError as error:
+            from gpflow_dkp.training.checkpoint import UnusableCheckpoint
+
+            raise UnusableCheckpoint("checkpoint state.json cannot be read") from error
     _log(f"start {start}")
     for step in range(start, settings.num_steps):
         model.state += 1.0 / (1.0 + step + model.state)
@@ -68,10 +74,19 @@ def train(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.with_suffix(".part").write_text(json.dumps([step + 1, model.state]))
             file.with_suffix(".part").replace(file)
+        _fail_on_demand(step)
         report_step(step + 1)
         _die_once(step)
     _log(f"end {settings.num_steps}")
     return Record(seconds=1.0, seconds_per_step=1.0 / settings.num_steps)
+
+
+def _fail_on_demand(step: int) -> None:
+    """FAKE_ERROR, a kind of error, at the step FAKE_ERROR_AT."""
+    if os.environ.get("FAKE_ERROR_AT") == str(step):
+        raise {"full-disk": OSError(28, "No space left on device"), "memory": MemoryError()}[
+            os.environ["FAKE_ERROR"]
+        ]
 
 
 def _log(line: str) -> None:
@@ -88,7 +103,31 @@ def _die_once(step: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def evaluate(model: Any, dataset: Dataset, *, settings: Settings, seed: int) -> dict[str, float]:
+    means, _ = model.predict_mixture(dataset.X_test, num_samples=settings.test_samples, seed=seed)
+    scores = {f"mean_{i}": float(component.mean()) for i, component in enumerate(means[:3])}
+    return scores | {"num_components": float(len(means))}
+
+
+register_task(
+    Task(
+        "fake",
+        Settings,
+        Dataset,
+        evaluate,
+        {
+            **{
+                f"mean_{i}": Metric(f"mean of component {i}", "higher", shown=True)
+                for i in range(3)
+            },
+            "num_components": Metric("components of the mixture"),
+        },
+    )
+)
+
+
 @register_dataset("fake-data", num_splits=3)
+@register_dataset("fake-data", num_splits=3, task="fake")
 def load_fake_data(split: int, data_dir: Path | None) -> SplitData:
     if data_dir is not None and not data_dir.is_dir():
         raise DataFileError(f"The data directory {data_dir} does not exist.")
@@ -102,7 +141,9 @@ def build_fake(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -> 
 
 
 @register_model("fake-broken", train=train, uses_tensorflow=False)
-def build_broken(X: Any, Y: Any, *, depth: int, settings: Settings, seed: int) -> FakeModel:
+def build_broken(
+    X: Any, Y: Any, *, depth: int, settings: Settings, seed: int, **_: Any
+) -> FakeModel:
     raise RuntimeError("this model\nnever works")
 
 

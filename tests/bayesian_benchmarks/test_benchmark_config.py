@@ -9,6 +9,7 @@ import pytest
 
 from bayesian_benchmarks import Experiment, Settings, expand, load_experiment
 from bayesian_benchmarks.errors import BenchmarkError, ConfigError, UnknownNameError
+from bayesian_benchmarks.settings import DensitySettings, GWISettings
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -55,14 +56,24 @@ BASE = "models: [dgp]\ndatasets: [yacht]\ndepths: [2]\n"
         (BASE + "settings: {learning_rate: [[0, -1]]}", r"rates above 0"),
         (BASE + "splits: some", r"config.yaml: splits: input should be 'all' \(got 'some'\)"),
         (BASE + "paper: ober2032", r"paper: no figures of such a paper; known are aitchison2021"),
-        (BASE + "seeds: [-1]", r"seeds: a seed is at least 0"),
+        (BASE + "seeds: [-1]", r"seeds: a seed is from 0 to 2147483647"),
+        (BASE + "seeds: [99999999999999999999]", r"seeds: a seed is from 0 to"),
+        (BASE + "settings: {num_steps: true}", r"settings.num_steps: .*valid integer \(got True\)"),
+        (BASE + "settings: {num_steps: 1e400}", r"settings.num_steps: .*valid integer"),
+        (BASE + "settings: {num_steps: 99999999999}", r"settings.num_steps: .*less than or equal"),
+        (BASE + "settings: {learning_rate: [[0, .nan]]}", r"learning_rate.*finite number"),
+        (BASE + "settings: {learning_rate: {rate: .inf}}", r"learning_rate.*finite number"),
+        (BASE + "seeds: [0]\nseeds: [1]", r"is not YAML: seeds stands twice, at line 1 and"),
+        (BASE + "settings: {gwi: {patience: 1, patience: 2}}", r"patience stands twice"),
+        (BASE + "plugins: [../../evil]", r"The plugin '../../evil' is no module's name"),
+        (BASE + "plugins: ['']", r"The plugin '' is no module's name"),
         (
             BASE + "task: clustering",
-            r"task: input should be 'regression' or .*\(got 'clustering'\)",
+            r"Unknown task 'clustering'.* Known: classification, .*regression",
         ),
         ("models: []\ndepths: [2]", r"models: .* at least 1 item"),
-        ("models: [dgp]", r"depths: is required"),
-        ("models: [dgp]\ndepths: [0]", r"depths: a depth is at least 1"),
+        ("models: [dgp]", r"depths: at least one is needed"),
+        ("models: [dgp]\ndepths: [-1]", r"depths: a depth is from 0 to 1000"),
         ("a: 1\nb: 2\nc: 3\nd: 4", r"\(and 3 more\)"),
         ("- dgp", r"must hold named fields"),
         ("models: [dgp", r"is not YAML: "),
@@ -72,7 +83,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: s
     with pytest.raises(ConfigError, match=message) as caught:
         load_experiment(write(tmp_path, text))
     assert "\n" not in str(caught.value)
-    assert "config.yaml" in str(caught.value)
+    assert "config.yaml" in str(caught.value) or "plugin" in str(caught.value)
 
 
 def test_no_such_config(tmp_path: Path) -> None:
@@ -123,14 +134,18 @@ def test_depth_counts_the_output_layer_or_not() -> None:
 
 def test_the_hash_is_of_what_changes_the_numbers() -> None:
     run = expand(experiment())[0]
-    assert (
-        run.settings_hash
-        == expand(experiment(checkpoint_seconds=7, paper="wild2022"))[0].settings_hash
-    )
+    same: list[dict[str, Any]] = [
+        {"checkpoint_seconds": 7, "paper": "wild2022"},
+        {"settings": Settings(test_samples=200, elbo_samples=3)},
+        {"settings": Settings(gwi=GWISettings(patience=3))},  # which the model does not read
+    ]
+    for changes in same:
+        assert expand(experiment(**changes))[0].key == run.key
     for changes in ({"depths": [3]}, {"settings": Settings(num_inducing=99)}):
-        assert run.settings_hash != expand(experiment(**changes))[0].settings_hash
+        assert expand(experiment(**changes))[0].key != run.key
     # Stored rows are found again by it: it must not change with the version of the software.
-    assert run.settings_hash == "a25380e7534aae63"
+    (published,) = expand(experiment(datasets=["yacht"]))
+    assert published.key.settings_hash == "d9a26db6208d0025"
 
 
 def test_csv_runs_are_told_apart_by_content_and_target(tmp_path: Path) -> None:
@@ -160,3 +175,63 @@ def test_csv_runs_are_told_apart_by_content_and_target(tmp_path: Path) -> None:
 def test_bad_names(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         expand(experiment(**changes))
+
+
+def test_a_model_has_settings_of_its_own() -> None:
+    config = experiment(
+        models=["svgp", {"name": "gwi-net", "patience": 20, "num_steps": 30}],
+        settings=Settings(num_steps=50, gwi=GWISettings(num_folds=3)),
+        depths=[1],
+    )
+    svgp, gwi = expand(config)
+    assert (svgp.settings.num_steps, gwi.settings.num_steps) == (50, 30)
+    assert gwi.settings.gwi is not None
+    assert (gwi.settings.gwi.patience, gwi.settings.gwi.num_folds) == (20, 3)
+    assert svgp.key == expand(experiment(models=["svgp"], settings=Settings(num_steps=50)))[
+        0
+    ].key._replace(settings_hash=svgp.key.settings_hash)
+    assert "gwi" not in svgp.settings_json
+    assert {run.settings.num_steps for run in expand(config.with_steps(7))} == {7}
+    with pytest.raises(
+        ConfigError, match=r"models: gwi-net: gwi.patiense: no such .*mean patience"
+    ):
+        expand(experiment(models=[{"name": "gwi-net", "patiense": 20}], depths=[1]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "clasification"}, r"Unknown task 'clasification'.* Did you mean classification"),
+        ({"models": ["cvae-50"]}, r"cvae-50 is a model of density; it cannot be run in regression"),
+        ({"models": ["gwi-cnn"]}, r"gwi-cnn is a model of classification and ood"),
+        (
+            {"task": "density", "depths": [0], "settings": DensitySettings()},
+            r"dgp has a depth of at least 1, got 0; say which with --depths",
+        ),
+        ({"task": "classification"}, r"classification needs ClassificationSettings, got Settings"),
+    ],
+)
+def test_bad_combinations_are_refused_at_the_door(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        expand(experiment(**changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_data_and_a_plugins_source_are_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "from bayesian_benchmarks import register_model\n@register_model('{}')\ndef b(X, Y): {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = []
+    for name, body in (("plugin_a", "pass"), ("plugin_b", "return 1")):
+        (tmp_path / f"{name}.py").write_text(source.format(name, body))
+        (run,) = expand(experiment(models=[name], plugins=[name]))
+        assert run.code
+        assert run.data
+        keys.append(run.key.settings_hash)
+    assert keys[0] != keys[1]
+    ours, theirs = (expand(experiment(splits=[split]))[0].data for split in (0, 1))
+    assert ours != theirs
+    assert expand(experiment(datasets=["yacht"]))[0].data == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import sys
 from collections.abc import Callable
@@ -237,7 +238,10 @@ def test_local_cifar(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
-        batch = {"data": rng.integers(0, 256, size=(20, 3072)), "labels": list(np.arange(20) % 10)}
+        batch = {
+            "data": rng.integers(0, 256, size=(20, 3072)),
+            "labels": (np.arange(20) % 10).tolist(),
+        }
         (folder / name).write_bytes(pickle.dumps(batch))
     data = get_dataset("cifar10", data_dir=tmp_path)
     assert data.X_train.shape == (100, 3072)
@@ -260,6 +264,67 @@ def test_local_cifar(tmp_path: Path) -> None:
     (folder / "data_batch_3").unlink()
     with pytest.raises(DataFileError, match=r"Cannot read .*data_batch_3"):
         get_dataset("cifar10", data_dir=tmp_path)
+
+
+class Malicious:
+    """Its unpickling makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_malicious_cifar_file_executes_nothing(tmp_path: Path) -> None:
+    folder, made = tmp_path / "cifar-10-batches-py", tmp_path / "made"
+    folder.mkdir()
+    batch = {"data": np.zeros((20, 3072), np.uint8), "labels": [0] * 20}
+    pickle.loads(pickle.dumps(Malicious(made)))
+    assert made.exists()  # so would it be
+    made.unlink()
+    contents = [
+        *(pickle.dumps(batch | {"more": Malicious(made)}, protocol) for protocol in range(5)),
+        pickle.dumps({**batch, "data": np.array([Malicious(made)], object)}),
+        b"cos\nsystem\n(S'touch " + str(made).encode() + b"'\ntR.",
+        b"cnumpy\nload\n(S'" + str(made).encode() + b"'\ntR.",
+        b"cnumpy.core.multiarray\nfromfile\n(S'" + str(made).encode() + b"'\ntR.",
+    ]
+    for content in contents:
+        for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
+            (folder / name).write_bytes(content)
+        with pytest.raises(DataFileError, match=r"Cannot read .*\(UnpicklingError: ") as caught:
+            get_dataset("cifar10", data_dir=tmp_path)
+        assert "\n" not in str(caught.value)
+        assert not made.exists()
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+@pytest.mark.parametrize("dtype", ["u1", ">i4", "<f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_unpickled_as_they_are(protocol: int, dtype: str, order: Any) -> None:
+    values = np.arange(12).reshape(3, 4).astype(dtype, order=order)
+    content = pickle.dumps({"data": values, b"names": ["a", "ü"]}, protocol)
+    if protocol == 2:  # Python 2 has its bytes as text, Python 3 as a call that makes them
+        content = python_2_pickle(values)
+    found = images.ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+    np.testing.assert_array_equal(np.asarray(found["data"]), values)
+    assert np.asarray(found["data"]).dtype == values.dtype
+
+
+def python_2_pickle(values: np.ndarray) -> bytes:
+    """What Python 2's NumPy wrote, as in CIFAR's published files: protocol 2, bytes as its str."""
+    *_, is_fortran, content = values.__reduce__()[2]
+    order, name = values.dtype.__reduce__()[2][1], values.dtype.str[1:]
+    return b"".join(
+        [
+            b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n",
+            b"K\x00\x85U\x01b\x87R(K\x01K\x03K\x04\x86cnumpy\ndtype\nU\x02" + name.encode(),
+            b"K\x00K\x01\x87R(K\x03U\x01" + order.encode() + b"NNNJ\xff\xff\xff\xffJ",
+            b"\xff\xff\xff\xffK\x00tb" + (b"\x88" if is_fortran else b"\x89"),
+            b"U" + bytes([len(content)]) + content + b"tbs.",
+        ]
+    )
 
 
 def with_keras(monkeypatch: pytest.MonkeyPatch, load_data: Callable[[], Any]) -> None:

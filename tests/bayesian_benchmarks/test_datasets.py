@@ -137,8 +137,8 @@ def test_a_name_is_not_taken_over() -> None:
 @pytest.mark.parametrize(
     ("X", "Y", "message"),
     [
-        (np.ones((5, 2)), np.ones(5), r"Y of shape \(5,\); \[N, D\] and \[N, 1\]"),
-        (np.ones((5, 2)), np.ones((5, 2)), r"Y of shape \(5, 2\)"),
+        (np.ones((5, 2)), np.ones(5), r"Y of shape \(5,\); \[N, D\] and \[N, P\]"),
+        (np.ones((5, 2)), np.ones((5, 2)), r"2 targets in the training part and 1 in the test"),
         (np.ones((1, 2)), np.ones((1, 1)), "1 training rows; at least 2"),
         (np.full((5, 2), np.nan), np.ones((5, 1)), "10 NaN or infinite values .* X at row 0, col"),
         (np.ones((5, 2)), np.array([[1, 2, np.inf, 4, 5]]).T, "Y at row 2, column 0"),

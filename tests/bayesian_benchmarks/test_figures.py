@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bayesian_benchmarks.errors import BenchmarkError, StoreError
-from bayesian_benchmarks.results import ResultRow
-from bayesian_benchmarks.results.figures import check_picture, reliability_diagram
+from bayesian_benchmarks.report.figures import check_picture, reliability_diagram
+from bayesian_benchmarks.store import ResultRow
 
 BINS = {
     f"reliability_{what}_{i}": value

@@ -11,14 +11,21 @@ import numpy as np
 import pytest
 
 from bayesian_benchmarks.errors import BenchmarkError, UnknownNameError
-from bayesian_benchmarks.results import ResultRow
-from bayesian_benchmarks.results.paired import format_paired, paired_differences
+from bayesian_benchmarks.report.paired import format_paired, paired_differences
+from bayesian_benchmarks.store import ResultRow
 
 
 def row(
-    model: str, split: int, value: float, *, seed: int = 0, dataset: str = "yacht"
+    model: str,
+    split: int,
+    value: float,
+    *,
+    seed: int = 0,
+    dataset: str = "yacht",
+    depth: int = 3,
+    steps: int = 8000,
 ) -> ResultRow:
-    settings = json.dumps({"depth": 3, "num_steps": 8000})
+    settings = json.dumps({"depth": depth, "num_steps": steps})
     return ResultRow(
         task="regression",
         dataset=dataset,
@@ -26,7 +33,7 @@ def row(
         model=model,
         settings_hash="0",
         seed=seed,
-        depth=3,
+        depth=depth,
         settings=settings,
         metrics={"test_log_likelihood": value, "test_rmse": -value, "coverage_90": 0.9},
     )
@@ -58,8 +65,10 @@ def test_a_tied_model_is_not_the_baseline() -> None:
     assert [line.model for line in lines if line.is_baseline] == ["diwp:relu"]
     assert lines[3].model == "tied"
     assert (lines[3].difference, lines[3].two_errors) == (0.0, 0.0)
-    assert "| tied | 8000 | 3 | -0.6667 | (+0 ± 0) |" in format_paired(lines, "markdown")
-    table = csv.DictReader(io.StringIO(format_paired(lines, "csv")))
+    assert "| tied | 8000 | 3 | -0.6667 | (+0 ± 0) |" in format_paired(
+        lines, "test_log_likelihood", "markdown"
+    )
+    table = csv.DictReader(io.StringIO(format_paired(lines, "test_log_likelihood", "csv")))
     assert [line["is_baseline"] for line in table] == ["True", "False", "False", "False"]
 
 
@@ -97,6 +106,50 @@ def test_one_split_has_no_error_and_no_split_in_common_is_refused() -> None:
         paired_differences([row("a", 0, 1.0), row("b", 1, 0.5)], "test_log_likelihood")
 
 
+def test_a_star_is_a_paired_t_tests() -> None:
+    """Two standard errors are too few for three splits: the t quantile is 4.3."""
+    from scipy.stats import ttest_rel
+
+    clear = [row("clear", split, -5.0 - 0.1 * split) for split in range(3)]
+    lines = {
+        line.model: line for line in paired_differences([*ROWS, *clear], "test_log_likelihood")
+    }
+    for model, values in {**SCORES, "clear": [-5.0, -5.1, -5.2]}.items():
+        if model != "diwp:relu":
+            p = ttest_rel(values, SCORES["diwp:relu"]).pvalue
+            assert lines[model].is_clear == (p < 0.05), model
+    assert abs(lines["dgp:relu"].difference) > lines["dgp:relu"].two_errors
+    assert not lines["dgp:relu"].is_clear
+    assert lines["clear"].is_clear
+    text = format_paired([lines["diwp:relu"], lines["clear"]], "test_log_likelihood", "markdown")
+    assert text.count("*") == 1 + text.splitlines()[-1].count("*")
+    assert text.splitlines()[-1].endswith("Higher test_log_likelihood is better.")
+    one = paired_differences([row("a", 0, 1.0), row("b", 0, 0.5)], "test_rmse")
+    text = format_paired(one, "test_rmse", "markdown")
+    assert "(+0.5)" in text
+    assert "nan" not in text
+    assert text.splitlines()[-1].endswith("Lower test_rmse is better.")
+
+
+def test_models_of_other_protocols_and_depths_are_told_apart() -> None:
+    rows = [
+        *(row("dwp-ab-gw", split, -0.5, depth=2, steps=20) for split in range(2)),
+        *(row("dwp-ab-gw", split, -0.4, depth=3, steps=20) for split in range(2)),
+        *(row("gwi-net", split, -0.3, depth=1, steps=10) for split in range(2)),
+        *(row("gwi-net", split, -0.6, depth=1, steps=5) for split in range(2)),
+    ]
+    lines = paired_differences(rows, "test_log_likelihood", across_depths=True)
+    assert [(line.label, line.num_splits) for line in lines] == [
+        ("gwi-net, num_steps 10", 2),
+        ("dwp-ab-gw, depth 2", 2),
+        ("dwp-ab-gw, depth 3", 2),
+        ("gwi-net, num_steps 5", 2),
+    ]
+    assert lines[1].difference == pytest.approx(-0.2)
+    alone = paired_differences(rows, "test_log_likelihood")
+    assert [line.label for line in alone if line.depth > 1] == ["dwp-ab-gw", "dwp-ab-gw"]
+
+
 def test_unknown_names() -> None:
     with pytest.raises(UnknownNameError, match="'coverage_90'"):
         paired_differences(ROWS, "coverage_90")
@@ -108,15 +161,15 @@ def test_formats_with_the_papers_figures() -> None:
     lines = paired_differences(
         ROWS, "test_log_likelihood", paper="aitchison2021", depth_counts_output_layer=False
     )
-    text = format_paired(lines, "markdown")
+    text = format_paired(lines, "test_log_likelihood", "markdown")
     header, _, first, second, third = text.splitlines()[:5]
     assert header.endswith("| mean | difference | published |")
     assert first == "| yacht | 2 | diwp:relu | 8000 | 3 | -0.6667 |  | -0.64 |"
-    assert second == "| yacht | 2 | dgp:relu | 8000 | 3 | -2 | (-1.33 ± 0.93*) | -2.45 ± 0.49 |"
+    assert second == "| yacht | 2 | dgp:relu | 8000 | 3 | -2 | (-1.33 ± 0.93) | -2.45 ± 0.49 |"
     assert third == "| yacht | 2 | nngp:relu | 8000 | 3 | -0.8167 | (-0.15 ± 0.15) | -0.77 ± 0.07 |"
-    assert "diwp:relu" in format_paired(lines)
-    table = list(csv.DictReader(io.StringIO(format_paired(lines, "csv"))))
+    assert "diwp:relu" in format_paired(lines, "test_log_likelihood")
+    table = list(csv.DictReader(io.StringIO(format_paired(lines, "test_log_likelihood", "csv"))))
     assert float(table[1]["difference"]) == lines[1].difference
     assert (table[1]["published"], table[1]["published_error"]) == ("-2.45", "0.49")
     with pytest.raises(UnknownNameError, match="table format"):
-        format_paired(lines, "latex")
+        format_paired(lines, "test_log_likelihood", "latex")

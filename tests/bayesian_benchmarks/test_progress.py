@@ -1,38 +1,31 @@
-"""The time left of a sweep, in lines where there is no terminal."""
+"""The time left of a sweep, by what runs like those left have taken."""
 
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
 from bayesian_benchmarks import Settings
-from bayesian_benchmarks.progress import SweepProgress
-from bayesian_benchmarks.results import ResultRow
-from bayesian_benchmarks.runs import Run
+from bayesian_benchmarks.store import ResultRow
+from bayesian_benchmarks.sweep.progress import Costs, SweepProgress
+from bayesian_benchmarks.sweep.run import Run
+from bayesian_benchmarks.sweep.worker import Interrupted
 
 STEPS = 1000
 
 
-@pytest.fixture
-def runs() -> list[Run]:
-    settings = Settings(num_steps=STEPS)
-    return [Run("regression", "boston", split, "svgp", 1, 0, settings) for split in range(3)]
+def make(split: int, model: str = "svgp", dataset: str = "boston", depth: int = 1) -> Run:
+    return Run("regression", dataset, split, model, depth, 0, Settings(num_steps=STEPS))
 
 
-def row(run: Run) -> ResultRow:
-    *key, settings_hash, seed = run.key
-    task, dataset, split, model = key
-    return ResultRow(task, dataset, split, model, settings_hash, seed, 1, "{}", "ok")
+def row(run: Run, seconds: float) -> ResultRow:
+    return ResultRow(*run.key, run.depth, run.settings_json, metrics={"seconds": seconds})
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time in seconds, to be set."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
+@pytest.fixture(autouse=True)
+def nothing_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Costs, "shipped", staticmethod(dict))
 
 
 def seconds_left(capsys: pytest.CaptureFixture[str]) -> float | None:
@@ -40,46 +33,49 @@ def seconds_left(capsys: pytest.CaptureFixture[str]) -> float | None:
     return float(found[1]) * (60 if found[2] == "min" else 1) if found else None
 
 
-@pytest.mark.parametrize(
-    ("reported", "seconds"),
-    [
-        ((50, 500, STEPS), 40.0),
-        # A worker's sign of life, then 200 steps after those from before a kill.
-        ((0, 850, 900, 950, STEPS), 8.0),
-    ],
-    ids=["afresh", "resumed"],
-)
-def test_time_left_is_that_of_the_steps_left(
-    runs: list[Run],
-    clock: list[float],
-    capsys: pytest.CaptureFixture[str],
-    reported: tuple[int, ...],
-    seconds: float,
-) -> None:
-    """At 0.04 s a step."""
-    progress = SweepProgress(runs)
-    for step in reported:
-        progress.step(runs[0], step)
-    clock[0] = seconds
-    progress.finish(runs[0], row(runs[0]))
-    assert seconds_left(capsys) == 80.0
-
-
-def test_a_run_of_another_process_took_none_of_the_time(
-    runs: list[Run], clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = SweepProgress(runs)
-    clock[0] = 40.0
-    progress.finish(runs[0], None)
+def test_runs_that_differ_in_cost_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """One cheap run is done, a cheap one and a dear one of known cost are left."""
+    cheap, other, dear = make(0), make(1), make(0, "dwp-ab-gw")
+    progress = SweepProgress([cheap, other, dear], [row(make(7, "dwp-ab-gw"), 60.0)])
+    progress.finish(cheap, row(cheap, 10.0))
+    assert seconds_left(capsys) == 70.0
+    progress.finish(other, row(other, 10.0))
+    assert seconds_left(capsys) == 60.0
+    progress.finish(dear, row(dear, 60.0))
     assert seconds_left(capsys) is None
-    progress.finish(runs[1], row(runs[1]))
+
+
+def test_two_at_a_time_take_half_as_long(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make(split) for split in range(5)]
+    progress = SweepProgress(runs, jobs=2)
+    progress.finish(runs[0], row(runs[0], 20.0))
     assert seconds_left(capsys) == 40.0
 
 
-def test_no_time_is_left_after_the_last_run(
-    runs: list[Run], clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress = SweepProgress(runs[:1])
-    clock[0] = 40.0
-    progress.finish(runs[0], row(runs[0]))
-    assert seconds_left(capsys) is None
+def test_what_is_done_of_a_run_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make(split) for split in range(2)]
+    progress = SweepProgress(runs, [row(make(7), 80.0)])
+    progress.step(runs[1], 750)
+    progress.finish(runs[0], row(runs[0], 80.0))
+    assert seconds_left(capsys) == 20.0
+
+
+def test_what_is_most_alike_counts() -> None:
+    costs = Costs([row(make(0), 5.0), row(make(0, dataset="protein"), 50.0)])
+    assert costs.seconds(make(3)) == 5.0
+    assert costs.seconds(make(3, dataset="protein")) == 50.0
+    assert costs.seconds(make(3, dataset="naval")) == pytest.approx(27.5)
+    assert costs.seconds(make(3, depth=4)) == pytest.approx(27.5)
+    assert costs.seconds(make(3, "dgp")) is None
+    assert costs.total([make(3), make(3, "dgp")]) == 10.0
+    assert costs.total([make(3, "dgp")]) is None
+
+
+def test_a_run_that_was_not_done_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = SweepProgress([make(0)])
+    progress.finish(make(0), Interrupted("OSError: No space left on device"))
+    text = capsys.readouterr().err
+    assert (
+        text.strip()
+        == "[1/1] boston split 0 svgp depth 1: not done: OSError: No space left on device"
+    )

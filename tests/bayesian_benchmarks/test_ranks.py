@@ -8,8 +8,8 @@ import math
 import pytest
 
 from bayesian_benchmarks.errors import BenchmarkError, UnknownNameError
-from bayesian_benchmarks.results import ResultRow
-from bayesian_benchmarks.results.ranks import average_ranks, format_ranks
+from bayesian_benchmarks.report.ranks import average_ranks, format_ranks
+from bayesian_benchmarks.store import ResultRow
 
 
 def row(model: str, dataset: str, value: float, *, split: int = 0, steps: int = 5) -> ResultRow:
@@ -49,8 +49,13 @@ def test_ranks_and_medians() -> None:
 
 
 def test_lower_is_better_for_errors() -> None:
-    best, *_ = average_ranks(ROWS, "test_rmse", baseline="gp")
+    best, *_, worst = average_ranks(ROWS, "test_rmse", baseline="gp")
     assert best.model == "gp"
+    # The difference is the metric's own: the worst has the larger errors.
+    assert worst.model == "lv-gp:vi"
+    assert worst.median_difference == pytest.approx(0.4)
+    text = format_ranks([best, worst], "test_rmse", "gp", "markdown")
+    assert text.splitlines()[-1].endswith("Lower test_rmse is better.")
 
 
 def test_a_split_that_a_model_lacks_is_left_out() -> None:
@@ -60,13 +65,15 @@ def test_a_split_that_a_model_lacks_is_left_out() -> None:
     assert {line.num_splits for line in lines} == {3}
 
 
-def test_settings_are_kept_apart() -> None:
-    longer = [row(model, "forest", 0.0, steps=9) for model in ("gp", "gp-gp")]
+def test_settings_are_told_apart() -> None:
+    longer = [row("gp", name, 5.0, steps=9) for name in ("forest", "solar")]
     lines = average_ranks([*ROWS, *longer], "test_log_likelihood_normalised", baseline="gp")
-    assert sorted((line.num_steps, line.model) for line in lines if line.num_steps == 9) == [
-        (9, "gp"),
-        (9, "gp-gp"),
+    assert [(line.model, line.num_steps) for line in lines[:2]] == [
+        ("gp, num_steps 9", 9),
+        ("lv-gp:vi", 5),
     ]
+    assert {line.num_splits for line in lines} == {2}
+    assert {line.model for line in lines[2:]} == {"gp, num_steps 5", "gp-gp"}
 
 
 def test_nothing_in_common() -> None:
@@ -85,9 +92,11 @@ def test_unknown_names(metric: str, baseline: str) -> None:
 
 def test_text() -> None:
     lines = average_ranks(ROWS, "test_log_likelihood_normalised", baseline="gp")
-    text = format_ranks(lines, "gp", "markdown")
+    text = format_ranks(lines, "test_log_likelihood_normalised", "gp", "markdown")
     assert "| lv-gp:vi | 5 | 3 | 3.00 ± 0.00 | +0.4 |" in text
     assert "the best the highest" in text
-    header, first, *_ = format_ranks(lines, "gp", "csv").splitlines()
+    header, first, *_ = format_ranks(
+        lines, "test_log_likelihood_normalised", "gp", "csv"
+    ).splitlines()
     assert header == "model,num_steps,num_splits,rank,standard_error,median_difference"
     assert first.startswith("lv-gp:vi,5,3,3.0,0.0,0.39999")

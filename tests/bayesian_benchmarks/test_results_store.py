@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
 import sqlite3
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bayesian_benchmarks import Experiment, Settings, expand
 from bayesian_benchmarks.errors import StoreError
-from bayesian_benchmarks.results import ResultRow, ResultsStore
-from bayesian_benchmarks.results.environment import git_commit, hardware, versions
+from bayesian_benchmarks.settings import GWISettings
+from bayesian_benchmarks.store import ResultRow, ResultsStore, digest_of
+from bayesian_benchmarks.sweep import environment
+from bayesian_benchmarks.sweep.environment import git_commit, hardware, versions
 
+SETTINGS = '{"depth": 2, "note": "a, \\"b\\""}'
 ROW = ResultRow(
     task="regression",
     dataset="yacht",
     split=3,
     model="dgp",
-    settings_hash="abc",
+    settings_hash=digest_of(SETTINGS),
     seed=0,
     depth=2,
-    settings='{"depth": 2, "note": "a, \\"b\\""}',
+    settings=SETTINGS,
+    evaluation='{"test_samples": 100}',
+    history={"step": [10, 20], "elbo": [-1.5, 0.25]},
+    fingerprint="0123456789ab",
+    threads=2,
     metrics={"elbo_per_point": 1.0 / 3.0, "seconds": 12.0},
     recorded_at="2023-01-02T03:04:05+00:00",
     hardware="a processor, 2 cores",
@@ -41,7 +53,8 @@ def test_rows_come_back_as_they_were(store: ResultsStore) -> None:
     assert store.add(FAILED)
     assert store.rows() == [ROW, FAILED]
     assert store.rows("ok") == [ROW]
-    assert store.statuses() == {ROW.key: "ok", FAILED.key: "failed"}
+    assert store.find(FAILED.key) == FAILED
+    assert store.find(ROW.key._replace(seed=9)) is None
     assert ResultsStore(store.path).rows() == [ROW, FAILED]
 
 
@@ -116,12 +129,14 @@ def test_export_does_not_depend_on_the_order_of_writing(tmp_path: Path) -> None:
     assert texts[0].splitlines()[0].startswith("task,dataset,split,model,depth,seed,status,error,")
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n"])
-def test_import_of_something_else(store: ResultsStore, tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.csv").write_text(text)
-    if text:
-        with pytest.raises(StoreError, match=r"x.csv is not an exported results store"):
-            store.import_(tmp_path / "x.csv")
+@pytest.mark.parametrize(
+    "text", [b"", b"a,b\n1,2\n", b"PK\x03\x04\xff\xfe" * 9, b'task,"dataset\n' + b"x," * 9]
+)
+def test_import_of_something_else(store: ResultsStore, tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "x.csv").write_bytes(text)
+    with pytest.raises(StoreError, match=r"x.csv is not an exported results store") as caught:
+        store.import_(tmp_path / "x.csv")
+    assert "\n" not in str(caught.value)
     with pytest.raises(StoreError, match=r"Cannot read .*no.csv"):
         store.import_(tmp_path / "no.csv")
     assert store.rows() == []
@@ -141,13 +156,16 @@ def test_a_store_of_a_later_version_is_left_alone(store: ResultsStore) -> None:
     with sqlite3.connect(store.path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(StoreError, match="of version 7, this program reads version 1"):
+    with pytest.raises(StoreError, match="of version 7, this program reads version 2"):
         ResultsStore(store.path)
 
 
 def test_export_to_where_it_cannot_be(store: ResultsStore, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="Cannot write"):
+    with pytest.raises(StoreError, match="is there and is no export"):
         store.export(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="Cannot write"):
+        store.export(tmp_path / "file" / "rows.csv")
 
 
 def test_the_environment_is_told() -> None:
@@ -155,3 +173,119 @@ def test_the_environment_is_told() -> None:
     assert "numpy" in versions()
     assert "cores" in hardware()
     assert git_commit() == "" or len(git_commit().removesuffix("-modified")) == 40
+
+
+def test_an_export_that_is_cut_short_or_altered_is_refused(
+    store: ResultsStore, tmp_path: Path
+) -> None:
+    store.add_all([ROW, FAILED])
+    store.export(tmp_path / "rows.csv")
+    text = (tmp_path / "rows.csv").read_text()
+    other = ResultsStore(tmp_path / "other.sqlite")
+    for length in range(len(text) - 2, text.index("\n") + 1, -7):
+        (tmp_path / "cut.csv").write_text(text[:length])
+        with contextlib.suppress(StoreError):
+            other.import_(tmp_path / "cut.csv")
+            assert set(other.rows()) <= {ROW, FAILED}
+    altered = text.replace('""depth"": 2', '""depth"": 3')
+    assert altered != text
+    (tmp_path / "altered.csv").write_text(altered)
+    with pytest.raises(StoreError, match=r"yacht split 3 dgp do not have the hash"):
+        other.import_(tmp_path / "altered.csv")
+
+
+def test_export_writes_over_nothing_but_an_export(store: ResultsStore, tmp_path: Path) -> None:
+    store.add(ROW)
+    houses = tmp_path / "houses.csv"
+    for content in (b"price,rooms\n1,2\n", b"\xff\xfe\x00", b"x"):
+        houses.write_bytes(content)
+        with pytest.raises(StoreError, match=r"houses.csv is there and is no export"):
+            store.export(houses)
+        assert houses.read_bytes() == content
+    houses.write_bytes(b"")
+    assert store.export(houses) == store.export(houses) == 1
+
+
+def test_rows_can_be_removed_and_replaced(store: ResultsStore) -> None:
+    store.add_all([ROW, FAILED])
+    assert store.add(replace(ROW, metrics={"crps": 2.0}), replace=True)
+    assert store.rows("ok")[0].metrics == {"crps": 2.0}
+    assert store.remove([ROW.key, ROW.key._replace(seed=5)]) == 1
+    assert store.rows() == [FAILED]
+
+
+def test_frame(store: ResultsStore) -> None:
+    store.add_all([ROW, FAILED])
+    frame = store.frame()
+    assert list(frame["split"]) == [3, 4]
+    assert frame["elbo_per_point"].iloc[0] == 1.0 / 3.0
+    assert np.isnan(frame["elbo_per_point"].iloc[1])
+
+
+VERSION_1 = """
+CREATE TABLE runs (
+    task TEXT NOT NULL, dataset TEXT NOT NULL, split INTEGER NOT NULL, model TEXT NOT NULL,
+    settings_hash TEXT NOT NULL, seed INTEGER NOT NULL, depth INTEGER NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('ok', 'failed')), error TEXT NOT NULL,
+    metrics TEXT NOT NULL, recorded_at TEXT NOT NULL, hardware TEXT NOT NULL,
+    versions TEXT NOT NULL, git_commit TEXT NOT NULL, settings TEXT NOT NULL,
+    PRIMARY KEY (task, dataset, split, model, settings_hash, seed)
+)
+"""
+
+
+def test_a_store_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
+    """Its rows are found by the runs that made them, and its file is of this version then."""
+    experiments = {
+        "dgp": Settings(num_steps=7),
+        "gwi-net": Settings(num_steps=7, gwi=GWISettings(num_folds=3)),
+        "svgp": Settings(num_steps=7, gwi=GWISettings(num_folds=3)),
+    }
+    path = tmp_path / "old.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(VERSION_1)
+        for model, settings in experiments.items():
+            content = {"depth": 1, **settings.model_dump(exclude={"ard"})}
+            if settings.gwi is None:
+                del content["gwi"]
+            else:
+                del content["gwi"]["networks"]
+            text = json.dumps(content, sort_keys=True)
+            values = ("regression", "yacht", 0, model, digest_of(text), 0, 1, "ok", "")
+            rest = (json.dumps({"elbo_per_point": 1.0}), "2025", "h", "v", "c", text)
+            connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * 15)})", values + rest)
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    store = ResultsStore(path)
+    for model, settings in experiments.items():
+        experiment = Experiment(
+            models=(model,), datasets=("yacht",), splits=(0,), depths=(1,), settings=settings
+        )
+        (run,) = expand(experiment)
+        row = store.find(run.key)
+        assert row is not None, model
+        assert row.settings == run.settings_json
+        assert row.evaluation == run.evaluation_json
+        name = "objective_per_point" if model == "gwi-net" else "elbo_per_point"
+        assert row.metrics == {name: 1.0}
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+
+
+def test_the_commit_is_this_repositorys_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that lies in another project's folder is none of that project's commits."""
+    installed = tmp_path / "site-packages" / "environment.py"
+    installed.parent.mkdir()
+    installed.write_text("")
+    for command in ("init", "commit --allow-empty -m x"):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(
+            ["git", *identity, *command.split()], cwd=tmp_path, check=True, capture_output=True
+        )
+    monkeypatch.setattr(environment, "__file__", str(installed))
+    assert git_commit() == ""
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    assert len(git_commit().removesuffix("-modified")) == 40

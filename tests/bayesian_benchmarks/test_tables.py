@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from bayesian_benchmarks.errors import UnknownNameError
-from bayesian_benchmarks.results import (
+from bayesian_benchmarks.report import (
     PaperResult,
-    ResultRow,
     Summary,
     agrees,
     format_table,
     paper_results,
     summarise,
 )
+from bayesian_benchmarks.store import ResultRow
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared/reference/paper_results.csv"
 
@@ -87,6 +87,27 @@ def test_settings_and_failures_are_not_mixed() -> None:
     rows = [*ROWS, row(0, 9.0, num_steps=10), row(3, 0.0, status="failed", metrics={})]
     lines = summarise(rows, metrics=["elbo_per_point"])
     assert [(line.num_steps, line.num_splits) for line in lines] == [(10, 1), (20_000, 3)]
+
+
+def test_rows_of_different_code_are_marked() -> None:
+    rows = [row(0, 2.0, git_commit="a"), row(1, 2.1, git_commit="b")]
+    (line,) = summarise(rows)
+    assert line.is_mixed
+    assert "| 2† |" in format_table([line], "markdown")
+    assert "--redo-changed" in format_table([line])
+    (line,) = summarise(
+        [row(0, 2.0, fingerprint="f", git_commit="a"), row(1, 2.1, fingerprint="f")]
+    )
+    assert not line.is_mixed
+    assert "†" not in format_table([line])
+
+
+def test_the_objective_that_is_no_bound_is_never_better() -> None:
+    rows = [row(0, 0.0, model="gwi-net", metrics={"objective_per_point": 5.0, "test_rmse": 1.0})]
+    (line,) = summarise(rows, metrics=["elbo_per_point", "objective_per_point"], paper="ober2023")
+    assert line.metrics["elbo_per_point"][0].num_splits == 0
+    assert line.metrics["objective_per_point"][0].mean == 5.0
+    assert agrees(5.0, published(metric="objective_per_point")) is None
 
 
 def test_papers_figure_is_found_by_its_own_depth() -> None:
@@ -207,5 +228,5 @@ def test_published_figures() -> None:
 def test_published_figures_are_the_references() -> None:
     if not REFERENCE.exists():
         pytest.skip("no reference beside the repository")
-    shipped = Path(__file__).resolve().parents[2] / "bayesian_benchmarks/results/paper_results.csv"
+    shipped = Path(__file__).resolve().parents[2] / "bayesian_benchmarks/report/paper_results.csv"
     assert shipped.read_text() == REFERENCE.read_text()

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from script_cases import load_script
+
+from gpflow_dkp.mixture import Mixture
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +33,60 @@ def test_plot_prior(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_plot_fit_of_made_up_data() -> None:
-    short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "lv-gp:vi"]
+    short = ["--steps", "4", "--inducing", "5", "--models", "dgp", "lv-gp:vi", "svgp", "gwi-svgp"]
     assert load_script("plot_fit").main(short) == 0
     assert Path("fit.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("distance", "num_modes"), [(1.0, 1), (3.0, 2)])
+def test_plot_fit_tells_one_mode_from_two(distance: float, num_modes: int) -> None:
+    """Of two Gaussians of deviation 0.5 that far apart; a faint third one is no mode."""
+    plot_fit = load_script("plot_fit")
+    mean = np.array([-4.0, *20 * [-distance / 2], *20 * [distance / 2]])[:, None, None]
+    mixture = Mixture(np.tile(mean, (1, 5, 1)), np.full((41, 5, 1), 0.25))
+    y = np.linspace(-6.0, 6.0, 121)
+    density = plot_fit._log_density(mixture, y)
+    assert density.shape == (121, 5)
+    np.testing.assert_allclose(np.exp(density).sum(0) * 0.1, 1.0, rtol=1e-4)
+    rows, columns = np.nonzero(plot_fit._modes(density))
+    assert np.bincount(columns).tolist() == 5 * [num_modes]
+    if num_modes == 2:
+        np.testing.assert_allclose(np.abs(y[rows]), distance / 2, atol=0.05)
+
+
+def test_plot_fit_draws_bands_of_one_mode_and_the_density_of_two() -> None:
+    plot_fit = load_script("plot_fit")
+    x, y = np.linspace(0.0, 1.0, 20), np.linspace(-6.0, 6.0, 121)
+    for distance, labels in ((0.0, ["95 %", "90 %", "50 %", "median"]), (4.0, ["modes"])):
+        mean = np.array([-distance / 2, distance / 2])[:, None, None]
+        axis = Figure().subplots()
+        plot_fit._draw(axis, x, y, Mixture(np.tile(mean, (1, 20, 1)), np.full((2, 20, 1), 0.25)))
+        assert axis.get_legend_handles_labels()[1] == labels
+
+
+def test_plot_fit_changes_units() -> None:
+    """The density of 3 + 2 y is that of y over 2."""
+    plot_fit = load_script("plot_fit")
+    mixture = Mixture(np.array([[[0.5]], [[-1.0]]]), np.array([[[0.3]], [[2.0]]]))
+    y = np.array([[0.7]])
+    ours = plot_fit._in_units(mixture, 3.0, 2.0).log_prob(3.0 + 2.0 * y)
+    np.testing.assert_allclose(ours, mixture.log_prob(y) - np.log(2.0))
+
+
+def test_plot_fit_refuses_before_it_trains(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot_fit = load_script("plot_fit")
+    monkeypatch.setattr(plot_fit, "_made_up", lambda: pytest.fail("too late"))
+    for arguments, message in (
+        (["--models", "dgp", "gwi-cnn"], "gwi-cnn is a model of classification and ood; it cannot"),
+        (["--models", "dgp", "--steps", "10000000000"], "--steps: num_steps: input should be less"),
+    ):
+        assert plot_fit.main(arguments) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("plot_fit.py: ")
+        assert message in err
+        assert err.count("\n") == 1
 
 
 def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:

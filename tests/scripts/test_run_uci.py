@@ -7,15 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from script_cases import load_script
 
-from bayesian_benchmarks.results import ResultsStore
+from bayesian_benchmarks.command_line import run_program
+from bayesian_benchmarks.store import ResultsStore
 
+Main = Callable[[list[str]], int]
 REPOSITORY = Path(__file__).resolve().parents[2]
+ROWS_OF_OURS = REPOSITORY / "results" / "ober2023.csv"
 SCRIPT = REPOSITORY / "scripts" / "run_uci.py"
 PLUGINS = REPOSITORY / "tests" / "bayesian_benchmarks"
 FAKE = ["--plugin", "fake_models", "--models", "fake", "--steps", "30"]
@@ -27,12 +32,22 @@ def run_uci() -> ModuleType:
     return load_script("run_uci")
 
 
+@pytest.fixture(scope="module")
+def run_fake(run_uci: ModuleType) -> Callable[[list[str]], int]:
+    """The same command line of a task that needs no TensorFlow."""
+    program = replace(
+        run_uci.PROGRAM, task="fake", configs=PLUGINS, config="fake", config_of_datasets="fake"
+    )
+    return lambda arguments: run_program(program, ["--plugin", "fake_models", *arguments])
+
+
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An empty working directory, in which the plugin is found."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(PLUGINS)
-    monkeypatch.setenv("PYTHONPATH", str(PLUGINS))
+    path = [str(PLUGINS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     monkeypatch.setenv("BAYESIAN_BENCHMARKS_CACHE", str(tmp_path / "cache"))
     for name in ("DATA", "MIRROR"):
         monkeypatch.delenv(f"BAYESIAN_BENCHMARKS_{name}", raising=False)
@@ -76,7 +91,7 @@ def test_a_sweep_and_its_table(run_uci: ModuleType, capsys: pytest.CaptureFixtur
     assert run_uci.main(arguments) == 0
     out, err = capsys.readouterr()
     assert "| fake-data | 2 | fake | 30 | 2 |" in out
-    assert "2 runs of 30 steps" in err
+    assert "2 runs of 30 steps (config ober2023), 2 due" in err
     assert "[2/2] fake-data split 1 fake depth 2: elbo_per_point" in err
     assert len(ResultsStore("runs/results.sqlite").rows("ok")) == 2
 
@@ -84,46 +99,46 @@ def test_a_sweep_and_its_table(run_uci: ModuleType, capsys: pytest.CaptureFixtur
     assert "2 runs were in runs/results.sqlite already" in capsys.readouterr().err
 
 
-def test_export_import_and_tables_only(
-    run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = [*FAKE_DATA, "--splits", "all", "--format", "csv", "--metrics", "crps"]
-    assert run_uci.main([*shown, "--export", "results/rows.csv", "--jobs", "2"]) == 0
+def test_export_import_and_tables_only(run_fake: Main, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = [*FAKE_DATA, "--splits", "0-1", "--format", "csv", "--metrics", "mean_1"]
+    assert run_fake([*shown, "--export", "results/rows.csv", "--jobs", "2"]) == 0
     first = capsys.readouterr()
-    assert "3 rows in results/rows.csv" in first.err
+    assert "2 rows in results/rows.csv" in first.err
     other = ["--store", "other.sqlite", "--import", "results/rows.csv", "--tables-only"]
-    assert run_uci.main([*shown, *other]) == 0
+    assert run_fake([*shown, *other]) == 0
     assert capsys.readouterr().out == first.out
-    assert first.out.splitlines()[1].startswith("fake-data,2,fake,30,crps,")
+    assert first.out.splitlines()[1].startswith("fake-data,2,fake,30,mean_1,")
 
 
-def test_failed_runs_are_told(run_uci: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_runs_are_told(run_fake: Main, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*FAKE_DATA, "--models", "fake", "fake-broken", "--splits", "0"]
-    assert run_uci.main(arguments) == 1
+    assert run_fake(arguments) == 1
     out, err = capsys.readouterr()
     assert "fake-broken" not in out
     assert "FAILED: RuntimeError: this model never works" in err
     assert "1 runs failed and are not in the table" in err
-    assert run_uci.main([*arguments, "--retry-failed"]) == 1
+    assert run_fake([*arguments, "--tables-only", "--remove"]) == 0
+    assert "2 rows removed" in capsys.readouterr().out
+    assert ResultsStore("runs/results.sqlite").rows() == []
 
 
 def test_a_baseline_whose_runs_failed_keeps_the_exit_code_of_failed_runs(
-    run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
+    run_fake: Main, capsys: pytest.CaptureFixture[str]
 ) -> None:
     what = [*FAKE_DATA, "--models", "fake", "fake-broken", "--splits", "0"]
-    what += ["--paired", "crps", "--baseline", "fake-broken", "--export", "rows.csv"]
-    assert run_uci.main(what) == 1
+    what += ["--paired", "mean_1", "--baseline", "fake-broken", "--export", "rows.csv"]
+    assert run_fake(what) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("run_uci.py: Unknown model among the finished runs 'fake-broken'.")
     assert Path("rows.csv").exists()
-    assert run_uci.main([*what, "--tables-only"]) == 2
+    assert run_fake([*what, "--tables-only"]) == 2
 
 
-def test_own_csv(run_uci: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_csv(run_fake: Main, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "\n".join(f"{i},{i % 7},{i * 3 % 11}" for i in range(30))
     (tmp_path / "houses.csv").write_text(f"rooms,age,price\n{rows}\n")
     arguments = [*FAKE, "--csv", "houses.csv", "--target", "price", "--format", "markdown"]
-    assert run_uci.main(arguments) == 0
+    assert run_fake(arguments) == 0
     assert "| houses.csv | 2 | fake | 30 | 1 |" in capsys.readouterr().out
 
 
@@ -172,7 +187,17 @@ def test_bad_csv_is_one_line(
         (["--splits", "4-1"], "--splits: '4-1' goes down; write 1-4."),
         (["--splits", "one"], "'one' is not a number, a range such as 0-4, or all"),
         (["--steps", "0"], "--steps: num_steps: input should be greater than or equal to 1"),
-        (["--depths", "0"], "depths: a depth is at least 1 (got"),
+        (["--depths", "0"], "dwp-ab-gw has a depth of at least 1, got 0"),
+        (["--depths", "-1"], "depths: a depth is from 0 to 1000 (got"),
+        (["--models", "cvae-50"], "cvae-50 is a model of density; it cannot be run in regression"),
+        (["--seeds", "99999999999999999999"], "seeds: a seed is from 0 to 2147483647"),
+        (["--splits", "0-99999999999"], "--splits: '0-99999999999' is too large"),
+        (["--steps", "99999999999"], "--steps: num_steps: input should be less than or equal"),
+        (["--plugin", "../../evil"], "The plugin '../../evil' is no module's name"),
+        (["--plugin", ""], "The plugin '' is no module's name"),
+        (["--max-run-seconds", "nan"], "--max-run-seconds is nan; it must be above 0"),
+        (["--across"], "--across is of --paired METRIC or --ranks METRIC"),
+        (["--export", "/dev/null/rows.csv", "--tables-only"], "/dev/null/rows.csv"),
         (["--jobs", "0"], "--jobs is 0; it must be at least 1."),
         (["--config", "nothing"], "Cannot read the config nothing (No such file or directory)"),
         (["--plugin", "nothing_here"], "Cannot import the plugin nothing_here"),
@@ -192,7 +217,7 @@ def test_bad_arguments_are_one_line(
 ) -> None:
     assert run_uci.main(arguments) == 2
     out, err = capsys.readouterr()
-    lines = [line for line in err.splitlines() if not line.endswith("steps")]
+    lines = [line for line in err.splitlines() if " steps (config " not in line]
     assert out == ""
     assert len(lines) == 1
     assert lines[0].startswith("run_uci.py: ")
@@ -217,6 +242,35 @@ def test_a_comparison_that_cannot_be_made_is_refused_before_the_sweep(
     assert message in err
     assert err.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code"),
+    [
+        (["--list"], {}, 1),
+        (["--config", "ober2023", "--import", str(ROWS_OF_OURS), "--tables-only"], {}, 1),
+        (
+            ["--config", "ober2023", "--import", str(ROWS_OF_OURS), "--tables-only"],
+            {"PYTHONIOENCODING": "ascii"},
+            0,
+        ),
+    ],
+    ids=["full list", "full table", "ascii table"],
+)
+def test_output_that_cannot_be_written_is_no_traceback(
+    arguments: list[str], environment: dict[str, str], code: int
+) -> None:
+    with open(os.devnull if environment else "/dev/full", "w") as output:
+        done = subprocess.run(
+            command(*arguments),
+            env=os.environ | environment,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert ("No space left on device" in done.stderr) == (code == 1)
 
 
 def test_bad_input_exits_with_2_and_no_traceback() -> None:

@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from ..errors import UnknownNameError
+from ..store import ResultRow
+from ..tasks import directions, find_task
 from .paper import PRINTED_AS, PaperResult, paper_results
-from .store import ResultRow
-
-HIGHER_IS_BETTER = {
-    "elbo_per_point": True,
-    "test_log_likelihood": True,
-    "test_log_likelihood_normalised": True,
-    "test_log_likelihood_mixture": True,
-    "test_log_likelihood_best_candidate": True,
-    "test_rmse": False,
-    "nlpd": False,
-    "crps": False,
-    "accuracy": True,
-    "brier_score": False,
-    "expected_calibration_error": False,
-    "auroc_entropy": True,
-    "auroc_max_probability": True,
-    "auroc_variance": True,
-    "seconds_per_step": False,
-    "seconds": False,
-}
-"""Metrics with a direction; the others (coverage, counts) are never called better."""
-
-DEFAULT_METRICS = {
-    "regression": ("elbo_per_point", "test_log_likelihood", "test_rmse"),
-    "classification": (
-        *("elbo_per_point", "test_log_likelihood", "accuracy"),
-        *("brier_score", "expected_calibration_error"),
-    ),
-    "density": (
-        *("elbo_per_point", "test_log_likelihood_normalised", "test_log_likelihood_mixture"),
-        *("test_rmse", "crps", "shapiro_wilk"),
-    ),
-    "ood": (
-        *("elbo_per_point", "test_log_likelihood", "accuracy"),
-        *("auroc_entropy", "auroc_max_probability", "auroc_variance"),
-    ),
-}
-"""Columns of a task's table."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +29,10 @@ class Summary:
     num_splits: int
 
     @classmethod
-    def over_splits(cls, values: dict[int, list[float]]) -> Summary:
-        """:param values: the metric's value of each seed, by split."""
-        means = np.array([np.mean(seeds) for seeds in values.values()])
-        n = len(means)
-        error = float(np.std(means, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-        return cls(float(means.mean()), error, n)
+    def over_splits(cls, rows: pd.DataFrame, metric: str) -> Summary:
+        """Of a `frame` of rows that agree in all but split and seed."""
+        means = of_splits(rows, metric)
+        return cls(means.mean(), standard_error(means), len(means))
 
     def __str__(self) -> str:
         if self.num_splits == 0:
@@ -87,7 +48,7 @@ class TableLine:
     """One line of a table: a model on a dataset, ours and the published figure of each metric.
 
     `depth` counts layers as the paper does, 0 where the model's name says them; `metrics[name]` is
-    (ours, published or None).
+    (ours, published or None). `is_mixed` says that different code made the rows, as far as is known.
     """
 
     dataset: str
@@ -96,6 +57,7 @@ class TableLine:
     num_steps: int
     num_splits: int
     metrics: dict[str, tuple[Summary, PaperResult | None]]
+    is_mixed: bool = False
 
 
 def agrees(ours: float, published: PaperResult) -> bool | None:
@@ -104,7 +66,7 @@ def agrees(ours: float, published: PaperResult) -> bool | None:
     `ours` is rounded to the decimals that the paper prints: an error printed as 0.00 then asks for
     the printed figure. None where the paper prints no error, or no direction is better.
     """
-    higher = HIGHER_IS_BETTER.get(published.metric)
+    higher = directions().get(published.metric)
     if published.error is None or higher is None:
         return None
     gain = round(ours, published.decimals) - published.value
@@ -114,7 +76,7 @@ def agrees(ours: float, published: PaperResult) -> bool | None:
 def summarise(
     rows: Iterable[ResultRow],
     *,
-    metrics: Sequence[str] = DEFAULT_METRICS["regression"],
+    metrics: Sequence[str] | None = None,
     paper: str | None = None,
     depth_counts_output_layer: bool = True,
 ) -> list[TableLine]:
@@ -122,33 +84,73 @@ def summarise(
 
     Rows of different settings, such as numbers of steps, are never averaged together.
 
+    :param metrics: columns; by default those that the rows' task shows.
     :param paper: whose figures to look up, such as "ober2023".
     :param depth_counts_output_layer: whether the paper's depth does; stored depths always do.
     :raises UnknownNameError: a metric that no row has.
     """
-    groups: dict[tuple[str, int, str, str], list[ResultRow]] = defaultdict(list)
-    for row in rows:
-        if row.status == "ok":
-            depth = printed_depth(row, depth_counts_output_layer)
-            groups[row.dataset, depth, row.model, row.settings].append(row)
-    measured = {name for group in groups.values() for row in group for name in row.metrics}
-    known = measured | set(HIGHER_IS_BETTER)
+    table = frame(rows, depth_counts_output_layer)
+    if table.empty:
+        return []
+    if metrics is None:
+        metrics = list(
+            dict.fromkeys(m for task in table["task"].unique() for m in find_task(task).shown)
+        )
+    known = {*table.columns[len(HEAD) :], *directions()}
     for metric in metrics:
-        if groups and metric not in known:
+        if metric not in known:
             raise UnknownNameError("metric", metric, known)
     published = {(r.dataset, r.depth, r.model, r.metric): r for r in paper_results(paper)}
     lines = []
-    for (dataset, depth, model, settings), group in sorted(groups.items()):
+    for _, group in table.groupby(["dataset", "depth", "model", "protocol", "task"]):
+        dataset, depth, model, protocol = group[["dataset", "depth", "model", "protocol"]].iloc[0]
         figures = {
             metric: (
-                _summary(group, metric),
+                Summary.over_splits(group, metric),
                 _published_of(published, dataset, depth, model, metric) if paper else None,
             )
             for metric in metrics
         }
-        num_splits = len({row.split for row in group})
-        lines.append(TableLine(dataset, depth, model, num_steps(settings), num_splits, figures))
+        steps, is_mixed = num_steps(protocol), group["code"].nunique() > 1
+        num_splits = group["split"].nunique()
+        lines.append(TableLine(dataset, depth, model, steps, num_splits, figures, is_mixed))
     return lines
+
+
+HEAD = ("task", "dataset", "depth", "model", "protocol", "split", "seed", "code")
+"""Columns of `frame` before the metrics."""
+
+
+def frame(rows: Iterable[ResultRow], depth_counts_output_layer: bool = True) -> pd.DataFrame:
+    """The successful rows as a table: the columns of `HEAD`, and one for each metric of any."""
+    values = [
+        {
+            "task": row.task,
+            "dataset": row.dataset,
+            "depth": printed_depth(row, depth_counts_output_layer),
+            "model": row.model,
+            "protocol": row.protocol,
+            "split": row.split,
+            "seed": row.seed,
+            "code": row.code,
+            **row.metrics,
+        }
+        for row in rows
+        if row.status == "ok"
+    ]
+    return pd.DataFrame(values) if values else pd.DataFrame(columns=list(HEAD))
+
+
+def standard_error(values: pd.Series[float]) -> float:
+    """Of the mean; NaN for one value."""
+    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+
+
+def of_splits(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
+    """A metric by split, several seeds of one averaged; splits without it are left out."""
+    if metric not in rows:
+        return pd.Series(dtype=float)
+    return rows.groupby("split")[metric].mean().dropna()
 
 
 def _published_of(
@@ -197,14 +199,6 @@ def format_cells(
     return formats[style](header, cells, note)
 
 
-def _summary(group: list[ResultRow], metric: str) -> Summary:
-    values: dict[int, list[float]] = defaultdict(list)
-    for row in group:
-        if metric in row.metrics:
-            values[row.split].append(row.metrics[metric])
-    return Summary.over_splits(values) if values else Summary(math.nan, math.nan, 0)
-
-
 def _decimals(error: float) -> int:
     """Decimals that show two digits of an error, between 2 and 6."""
     if error <= 0:
@@ -226,7 +220,7 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
             str(line.depth or "-"),
             line.model,
             str(line.num_steps),
-            str(line.num_splits),
+            f"{line.num_splits}{'†' if line.is_mixed else ''}",
         ]
         for metric in metrics:
             ours, theirs = line.metrics[metric]
@@ -235,6 +229,8 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
                 row.append(_published_cell(ours, theirs))
         cells.append(row)
     note = "Mean ± standard error over splits."
+    if any(line.is_mixed for line in lines):
+        note += " † made by different versions of the code; --redo-changed does them again."
     if paired:
         note += (
             " published: the paper's; ✓ ours is within two of its printed errors or better, ✗ not."
@@ -277,30 +273,22 @@ def _markdown(header: Sequence[str], cells: Sequence[Sequence[str]], note: str) 
 
 
 def _csv(lines: Sequence[TableLine]) -> str:
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(
-        [
-            *("dataset", "depth", "model", "num_steps", "metric"),
-            *("mean", "standard_error", "num_splits"),
-            *("published", "published_error", "agrees"),
-        ]
-    )
-    for line in lines:
-        for metric, (ours, theirs) in line.metrics.items():
-            writer.writerow(
-                [
-                    line.dataset,
-                    line.depth,
-                    line.model,
-                    line.num_steps,
-                    metric,
-                    repr(ours.mean),
-                    repr(ours.standard_error),
-                    ours.num_splits,
-                    "" if theirs is None else theirs.value,
-                    "" if theirs is None or theirs.error is None else theirs.error,
-                    "" if theirs is None else agrees(ours.mean, theirs),
-                ]
-            )
-    return output.getvalue()
+    rows = [
+        {
+            "dataset": line.dataset,
+            "depth": line.depth,
+            "model": line.model,
+            "num_steps": line.num_steps,
+            "metric": metric,
+            "mean": ours.mean,
+            "standard_error": ours.standard_error,
+            "num_splits": ours.num_splits,
+            "published": None if theirs is None else theirs.value,
+            "published_error": None if theirs is None else theirs.error,
+            "agrees": None if theirs is None else agrees(ours.mean, theirs),
+            "is_mixed": line.is_mixed,
+        }
+        for line in lines
+        for metric, (ours, theirs) in line.metrics.items()
+    ]
+    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")

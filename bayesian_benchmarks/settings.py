@@ -1,34 +1,39 @@
-"""An experiment's configuration: YAML files checked by pydantic, and command-line overrides."""
+"""How a model is built, trained and evaluated, checked by pydantic: what a run's numbers depend on."""
 
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from .errors import ConfigError
-from .results.paper import paper_results
+from .errors import BenchmarkError, ConfigError
+
+MAX_SEED = 2**31 - 1
+MAX_COUNT = 10**9
+"""Of steps, points, samples: whatever is counted."""
+
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+CountOrNone = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
+"""0 is allowed."""
 
 
 class Decay(BaseModel):
     """rate * factor^n from step n * every on: `gpflow_dkp.training.ExponentialDecay`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     rate: float = Field(gt=0)
     factor: float = Field(default=0.98, gt=0, le=1)
-    every: int = Field(default=1_000, ge=1)
+    every: Count = 1_000
 
 
 class MeanNetwork(BaseModel):
     """The mean of a Gaussian Wasserstein inference, a network."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    hidden_units: tuple[int, ...] = (10, 10)
+    hidden_units: tuple[Count, ...] = (10, 10)
     """Of the hidden layers."""
     activation: Literal["tanh", "relu"] = "tanh"
     weight_variance: float | None = Field(default=None, gt=0)
@@ -41,14 +46,14 @@ class GWISettings(BaseModel):
     A run's choices are made on parts of the training data that are held out; nothing sees the test part.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     protocol: Literal["80/10/10", "90/10", "cross-validation"] = "80/10/10"
     """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first.
     With cross-validation, for targets only, each fold of the training part is held out in turn."""
-    refit_steps: int = Field(default=500, ge=1)
+    refit_steps: Count = 500
     """Steps of training on with 90/10, at a tenth of the learning rate."""
-    num_folds: int = Field(default=5, ge=2)
+    num_folds: Annotated[Count, Field(ge=2)] = 5
     """Of cross-validation."""
     step_fractions: tuple[float, ...] = Field(default=(1.0,), min_length=1)
     """Candidates of cross-validation for the number of steps, over `num_steps`."""
@@ -56,11 +61,11 @@ class GWISettings(BaseModel):
     """Candidates for the number of inducing points, in square roots of the number of training points."""
     noise_variances: tuple[float, ...] = Field(default=(0.3, 0.1, 0.01), min_length=1)
     """Candidates for the Gaussian likelihood's variance, normalised targets."""
-    validation_steps: int = Field(default=100, ge=1)
+    validation_steps: Count = 100
     """Training steps from one validation to the next."""
-    patience: int = Field(default=20, ge=1)
+    patience: Count = 20
     """Validations without a better one after which training stops."""
-    hidden_units: tuple[int, ...] = (10, 10)
+    hidden_units: tuple[Count, ...] = (10, 10)
     """Of the hidden layers of `gwi-net`'s mean."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Of the same."""
@@ -81,7 +86,7 @@ class GWISettings(BaseModel):
     """Wasserstein distance of the objective, as in `gpflow_dkp.models.GWI`."""
     cross_term: Literal["nystrom", "eigenvalues", "exact"] = "nystrom"
     """Its estimator."""
-    num_cross_points: int = Field(default=50, ge=1)
+    num_cross_points: Count = 50
     """Points of the estimate, at most a batch's."""
 
     @field_validator("inducing_factors", "noise_variances", "step_fractions")
@@ -105,24 +110,27 @@ class Settings(BaseModel):
     The defaults are the protocol of `configs/ober2023.yaml`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    of_evaluation: ClassVar[frozenset[str]] = frozenset({"elbo_samples", "test_samples"})
+    """What training does not depend on: another value scores again, and trains nothing."""
 
-    num_steps: int = Field(default=20_000, ge=1)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    num_steps: Count = 20_000
     """Adam steps."""
     learning_rate: tuple[tuple[float, float], ...] | Decay = ((0.0, 1e-2), (0.5, 1e-3))
     """Pairs (fraction of the steps done, rate from there on), the first fraction 0; or a decay."""
-    kl_annealing_steps: int = Field(default=1_000, ge=0)
+    kl_annealing_steps: CountOrNone = 1_000
     """Steps over which the KL's weight grows from 0 to 1."""
-    num_inducing: int = Field(default=100, ge=1)
-    batch_size: int = Field(default=1_000, ge=1)
+    num_inducing: Count = 100
+    batch_size: Count = 1_000
     """Points a step; all of them where the training part is smaller."""
-    train_samples: int = Field(default=10, ge=1)
+    train_samples: Count = 10
     """Samples of the hidden layers a training step."""
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
     """Of the data points' blocks, as in `gpflow_dkp.models`."""
-    elbo_samples: int = Field(default=100, ge=1)
+    elbo_samples: Count = 100
     """Samples that the reported ELBO is averaged over."""
-    test_samples: int = Field(default=100, ge=2)
+    test_samples: Annotated[Count, Field(ge=2)] = 100
     """Components of the predictive mixture."""
     ard: bool = True
     """Whether dgp, dwp, nngp and diwp learn a scale of each input feature."""
@@ -149,7 +157,7 @@ class Settings(BaseModel):
         A short run so ends on the true objective.
         """
         annealing = min(self.kl_annealing_steps, num_steps // 4)
-        return _validated(
+        return validated(
             type(self),
             self.model_dump() | {"num_steps": num_steps, "kl_annealing_steps": annealing},
             "--steps",
@@ -162,13 +170,13 @@ class ClassificationSettings(Settings):
     The defaults are the protocol of `configs/classification.yaml`.
     """
 
-    num_steps: int = Field(default=8_000, ge=1)
+    num_steps: Count = 8_000
     """Adam steps."""
     precision: Literal["full", "mixed-gradient", "mixed"] = "full"
     """Single precision breaks the training of arc-cosine kernels with large biases."""
     likelihood: Literal["softmax", "robust-max"] = "softmax"
     """Of more than two classes; two have GPflow's Bernoulli."""
-    likelihood_samples: int = Field(default=10, ge=1)
+    likelihood_samples: Count = 10
     """Monte Carlo draws of the softmax's expectation for each sample of the hidden layers."""
 
 
@@ -178,7 +186,7 @@ class OodSettings(ClassificationSettings):
     The defaults are the protocol of `configs/wild2022_ood.yaml`.
     """
 
-    train_samples: int = Field(default=1, ge=1)
+    train_samples: Count = 1
     """Samples of the hidden layers a training step."""
 
 
@@ -188,169 +196,71 @@ class DensitySettings(Settings):
     The defaults are the protocol of `configs/salimbeni2019.yaml`.
     """
 
-    num_steps: int = Field(default=100_000, ge=1)
+    num_steps: Count = 100_000
     """Steps of Adam and of the natural gradient."""
     learning_rate: tuple[tuple[float, float], ...] | Decay = Decay(rate=5e-3)
     natural_gradient: Decay | None = Decay(rate=1e-2)
     """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
-    kl_annealing_steps: int = Field(default=0, ge=0)
+    kl_annealing_steps: CountOrNone = 0
     """Steps over which the KL's weight grows from 0 to 1."""
-    num_inducing: int = Field(default=128, ge=1)
-    batch_size: int = Field(default=512, ge=1)
+    num_inducing: Count = 128
+    batch_size: Count = 512
     """Points a step; all of them where the training part is smaller."""
-    train_samples: int = Field(default=1, ge=1)
+    train_samples: Count = 1
     """Independent estimates of the bound a training step."""
     precision: Literal["full", "mixed-gradient", "mixed"] = "full"
     """Of models with global inducing points."""
-    num_importance_samples: int = Field(default=5, ge=1)
+    num_importance_samples: Count = 5
     """Draws of a point's latent variables in an importance-weighted bound."""
-    latent_dim: int = Field(default=1, ge=1)
+    latent_dim: Count = 1
     """Latent variables of each latent-variable layer."""
-    num_inner_gps: int = Field(default=5, ge=1)
+    num_inner_gps: Count = 5
     """GPs of an inner layer, in the inputs' leading principal directions."""
-    test_samples: int = Field(default=2_000, ge=2)
+    test_samples: Annotated[Count, Field(ge=2)] = 2_000
     """Components of the predictive mixture, and samples of its kernel density estimate."""
 
 
-class Experiment(BaseModel):
-    """What to run: models x datasets x splits x depths x seeds, with one `Settings`."""
+def validated(model: type[Any], values: Any, source: str) -> Any:
+    """The values as a model of pydantic's.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    task: str = "regression"
-    paper: str | None = None
-    """The paper whose figures the table prints beside ours, as in `paper_results.csv`."""
-    models: tuple[str, ...] = Field(min_length=1)
-    datasets: tuple[str, ...] = ()
-    csv: Path | None = None
-    """A CSV file of the user's, in addition to `datasets`."""
-    target: str | None = None
-    """Its target column; may be left out when it is called target or y."""
-    splits: Literal["all"] | tuple[int, ...] = "all"
-    depths: tuple[int, ...] = Field(min_length=1)
-    depth_counts_output_layer: bool = True
-    """Whether `depths`, and the paper's, count the output layer. Stored rows always count it."""
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
-    settings: Settings = Settings()
-    checkpoint_seconds: float = Field(default=30.0, ge=0)
-    """Least time between two checkpoints; changes no result."""
-    plugins: tuple[str, ...] = ()
-    """Modules to import first, here and in workers: they register models and datasets."""
-
-    @field_validator("paper")
-    @classmethod
-    def _check_paper(cls, paper: str | None) -> str | None:
-        known = sorted({result.paper for result in paper_results()})
-        if paper not in (None, *known):
-            raise ValueError(f"no figures of such a paper; known are {', '.join(known)}")
-        return paper
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if min(seeds) < 0:
-            raise ValueError("a seed is at least 0")
-        return seeds
-
-    @field_validator("depths")
-    @classmethod
-    def _check_depths(cls, depths: tuple[int, ...]) -> tuple[int, ...]:
-        if min(depths) < 1:
-            raise ValueError("a depth is at least 1")
-        return depths
-
-    def model_depth(self, depth: int) -> int:
-        """The number of layers, output layer included, for a depth as this experiment counts."""
-        return depth if self.depth_counts_output_layer else depth + 1
-
-    def override(self, **changes: Any) -> Experiment:
-        """A copy with the fields that are not None replaced and checked.
-
-        :raises ConfigError: a value is not allowed.
-        """
-        changes = {name: value for name, value in changes.items() if value is not None}
-        return _validated(type(self), dict(self) | changes, "command line")
-
-
-class ClassificationExperiment(Experiment):
-    """The same for classification."""
-
-    task: str = "classification"
-    settings: ClassificationSettings = ClassificationSettings()
-
-
-class OodExperiment(Experiment):
-    """The same for out-of-distribution detection."""
-
-    task: str = "ood"
-    settings: OodSettings = OodSettings()
-
-
-class DensityExperiment(Experiment):
-    """The same for conditional densities, where a model's name says its layers."""
-
-    task: str = "density"
-    depths: tuple[int, ...] = Field(default=(0,), min_length=1)
-    """0 for models whose name says their layers; the others' depth."""
-    settings: DensitySettings = DensitySettings()
-
-    @field_validator("depths")
-    @classmethod
-    def _check_depths(cls, depths: tuple[int, ...]) -> tuple[int, ...]:
-        if min(depths) < 0:
-            raise ValueError("a depth is at least 0")
-        return depths
-
-
-EXPERIMENTS: dict[str, type[Experiment]] = {
-    "regression": Experiment,
-    "classification": ClassificationExperiment,
-    "density": DensityExperiment,
-    "ood": OodExperiment,
-}
-"""The kind of experiment of each task."""
-
-
-def load_experiment(path: str | Path) -> Experiment:
-    """Read and check a YAML file.
-
-    :raises ConfigError: it cannot be read or does not validate; one line says where and why.
+    :param source: where they are from; one that ends in a dot is the first part of the fields' names.
+    :raises ConfigError: they do not validate; one line with the source says where and why.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"Cannot read the config {path} ({error.strerror or error}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold named fields, such as 'models: [dgp]'.")
-    task = content.get("task", "regression")
-    if task not in EXPERIMENTS:
-        known = " or ".join(repr(name) for name in EXPERIMENTS)
-        raise ConfigError(f"{path}: task: input should be {known} (got {task!r})")
-    return _validated(EXPERIMENTS[task], content, str(path))
-
-
-def _validated(model: type[Any], values: dict[str, Any], source: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problems = [_describe(problem, model) for problem in error.errors()]
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise ConfigError(f"{source}: {'; '.join(problems[:3])}{more}") from error
+        separator = "" if source.endswith(".") else ": "
+        raise ConfigError(f"{source}{separator}{'; '.join(problems[:3])}{more}") from error
 
 
 def _describe(problem: Any, model: type[Any]) -> str:
-    """One pydantic error as `settings.num_steps: must be ... (got ...)`."""
+    """One pydantic error as `num_steps: must be ... (got ...)`."""
+    cause = (problem.get("ctx") or {}).get("error")
+    if isinstance(cause, BenchmarkError):
+        return str(cause)
     location = [str(part) for part in problem["loc"] if "[" not in str(part)]
     where = ".".join(location)
     if problem["type"] == "extra_forbidden":
-        of_settings = location[0] == "settings"
-        fields = model.model_fields["settings"].annotation if of_settings else model
-        close = difflib.get_close_matches(location[-1], fields.model_fields, n=1)
+        close = difflib.get_close_matches(location[-1], _fields(model, location[:-1]), n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         return f"{where}: no such field{hint}"
     if problem["type"] == "missing":
         return f"{where}: is required"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message[:1].lower()}{message[1:]} (got {problem['input']!r})"
+    got = repr(problem["input"])
+    got = got if len(got) < 100 else f"{got[:97]}..."
+    return f"{where}: {message[:1].lower()}{message[1:]} (got {got})"
+
+
+def _fields(model: type[BaseModel], location: list[str]) -> list[str]:
+    """Names of the fields at a location, as far as they are known."""
+    for name in location:
+        field = model.model_fields.get(name)
+        inner = [field.annotation, *get_args(field.annotation)] if field else []
+        found = [t for t in inner if isinstance(t, type) and issubclass(t, BaseModel)]
+        if not found:
+            return []
+        model = found[0]
+    return list(model.model_fields)

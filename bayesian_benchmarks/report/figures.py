@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import BenchmarkError, StoreError
-from .store import ResultRow
+from ..store import ResultRow
 from .tables import num_steps, printed_depth
 
 
@@ -51,7 +51,7 @@ def reliability_diagram(
     for row in rows:
         if row.status == "ok" and "reliability_count_0" in row.metrics:
             depth = printed_depth(row, depth_counts_output_layer)
-            panels[row.dataset, depth][row.model, row.settings].append(row)
+            panels[row.dataset, depth][row.model, row.protocol].append(row)
     if not panels:
         raise BenchmarkError(
             "No finished classification run with reliability metrics to draw a diagram of."

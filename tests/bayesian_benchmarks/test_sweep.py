@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 
 from bayesian_benchmarks import Experiment, ResultsStore, Settings, expand, run_experiment
-from bayesian_benchmarks.errors import BenchmarkError, DataFileError, StoreError
-from bayesian_benchmarks.locks import RunLock
-from bayesian_benchmarks.results import ResultRow
-from bayesian_benchmarks.runner import due_runs
+from bayesian_benchmarks.datasets import table
+from bayesian_benchmarks.errors import BenchmarkError, DataFileError
+from bayesian_benchmarks.store import ResultRow
+from bayesian_benchmarks.sweep import Again, due_runs
+from bayesian_benchmarks.sweep.environment import available_cores
 
 HERE = Path(__file__).resolve().parent
 
 
 @pytest.fixture(autouse=True)
 def plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     monkeypatch.syspath_prepend(HERE)
 
 
@@ -34,6 +36,7 @@ def store(tmp_path: Path) -> ResultsStore:
 
 def experiment(**changes: Any) -> Experiment:
     base = Experiment(
+        task="fake",
         models=("fake",),
         datasets=("fake-data",),
         splits=(0, 1),
@@ -74,7 +77,13 @@ def test_every_run_is_stored_once(
     assert "numpy" in row.versions
     assert "cores" in row.hardware
     assert row.recorded_at.startswith("20")
-    assert os.listdir(store.path.parent) == ["results.sqlite"]
+    assert (row.threads, len(row.fingerprint)) == (os.cpu_count() if jobs == 0 else row.threads, 12)
+    assert row.history == {}
+    folders = [path for path in store.path.parent.iterdir() if path.is_dir()]
+    assert sorted(path.name for folder in folders for path in folder.iterdir()) == [
+        "predictions.npz",
+        "predictions.npz",
+    ]
 
 
 def test_what_is_stored_is_not_done_again(
@@ -106,7 +115,8 @@ def test_failures_are_stored_and_the_others_go_on(
     report = run_experiment(sweep, store, jobs=1, retry_failed=True, progress=False)
     assert (report.num_ok, report.num_failed, report.num_stored_before) == (1, 1, 1)
     assert [row.model for row in store.rows("failed")] == ["fake-broken"]
-    assert not list(store.path.parent.glob("*fake-nan*"))
+    (folder,) = store.path.parent.glob("*fake-nan*")
+    assert os.listdir(folder) == ["predictions.npz"]
 
 
 def test_a_killed_worker_is_a_failed_run_that_is_taken_up(
@@ -131,7 +141,7 @@ def test_a_killed_worker_is_a_failed_run_that_is_taken_up(
 
 SWEEP = """
 import sys
-from test_runner import ResultsStore, experiment, run_experiment
+from test_sweep import ResultsStore, experiment, run_experiment
 if __name__ == "__main__":
     report = run_experiment(experiment(), ResultsStore(sys.argv[1]), jobs=2, progress=False)
     print(report.num_ok, report.num_elsewhere)
@@ -217,11 +227,15 @@ def test_jobs_are_checked(store: ResultsStore) -> None:
 def test_due_runs(store: ResultsStore) -> None:
     runs = expand(experiment(splits=[0, 1, 2]))
     for run, status in zip(runs, ("ok", "failed"), strict=False):
-        *key, settings_hash, seed = run.key
-        task, dataset, split, model = key
-        store.add(ResultRow(task, dataset, split, model, settings_hash, seed, 2, "{}", status))
-    assert due_runs(runs, store) == ([runs[2]], 1)
-    assert due_runs(runs, store, retry_failed=True) == (runs[1:], 0)
+        store.add(ResultRow(*run.key, 2, "{}", status))
+    due = due_runs(runs, store)
+    assert (due.runs, due.done, due.num_failed) == ([runs[2]], [runs[0]], 1)
+    due = due_runs(runs, store, Again(failed=True))
+    assert (due.runs, due.num_failed) == (runs[1:], 0)
+    assert due.rows[runs[1].key].status == "failed"
+    assert due_runs(runs, store, Again(rescore=True)).runs == runs[:1]
+    # The rows say nothing of the code that made them.
+    assert due_runs(runs, store, Again(changed=True)).runs == runs
 
 
 def test_lines_tell_the_progress(store: ResultsStore, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,33 +246,24 @@ def test_lines_tell_the_progress(store: ResultsStore, capsys: pytest.CaptureFixt
     assert second.startswith("[2/2] fake-data split 1 ")
 
 
-HOLDER = """
-import sys, time
-from pathlib import Path
-from bayesian_benchmarks.locks import RunLock
-lock = RunLock(Path(sys.argv[1]))
-print(lock.acquire(), flush=True)
-time.sleep(60)
-"""
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_table_is_read_once_a_sweep(
+    store: ResultsStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("a,y\n" + "\n".join(f"{i},{i % 5}" for i in range(20)))
+    read, asked = table.read_table, []
+    monkeypatch.setattr(table, "read_table", lambda p: asked.append(p) or read(p))
+    sweep = experiment(datasets=[], csv=path, splits=[0, 1])
+
+    def and_gone(*arguments: Any) -> None:
+        path.unlink()  # what a worker knows of it came with its job
+
+    monkeypatch.setattr("bayesian_benchmarks.sweep.coordinator.check_data", and_gone)
+    report = run_experiment(sweep, store, jobs=jobs, progress=False)
+    assert (report.num_ok, len(asked)) == (2, 1)
 
 
-def test_lock_is_exclusive_and_ends_with_its_holder(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "lock"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "True\n"
-    lock = RunLock(path)
-    assert not lock.acquire()
-    holder.kill()
-    holder.communicate()
-    assert lock.acquire()
-    lock.release()
-    assert not path.exists()
-
-
-def test_lock_where_nothing_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="Cannot write to"):
-        RunLock(tmp_path / "file" / "lock").acquire()
+def test_cores_are_those_that_a_container_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("joblib.cpu_count", lambda: 3)
+    assert available_cores() == 3

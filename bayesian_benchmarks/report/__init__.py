@@ -1,13 +1,10 @@
-"""Results: the store, the published figures, and tables of both."""
+"""Reports: tables of stored results beside the published figures, comparisons, pictures."""
 
 from .paper import PaperResult, paper_results
-from .store import ResultRow, ResultsStore
 from .tables import Summary, TableLine, agrees, format_table, summarise
 
 __all__ = [
     "PaperResult",
-    "ResultRow",
-    "ResultsStore",
     "Summary",
     "TableLine",
     "agrees",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from .errors import StoreError
+from ..errors import StoreError
 
 
 class RunLock:

@@ -1,0 +1,45 @@
+"""What is compared with what: models, told apart by depth and settings where one has several."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+
+def competitors(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of a `frame` by competitor: a model, with its depth and settings where it has several.
+
+    A label such as "dwp-ab-gw, depth 3, num_steps 500" names only the settings that differ.
+    """
+    found = {}
+    for model, of_model in rows.groupby("model"):
+        parts = list(of_model.groupby(["depth", "protocol"]))
+        several_depths = of_model["depth"].nunique() > 1
+        protocols = [_flat(json.loads(part["protocol"].iloc[0])) for _, part in parts]
+        for (_, part), settings in zip(parts, protocols, strict=True):
+            label = str(model)
+            if several_depths:
+                label += f", depth {part['depth'].iloc[0]}"
+            for name in _differing(protocols):
+                label += f", {name} {settings.get(name, 'default')}"
+            found[label] = part
+    return found
+
+
+def _differing(settings: list[dict[str, Any]]) -> list[str]:
+    """Names of the settings that are not the same in all."""
+    names = sorted({name for each in settings for name in each})
+    return [
+        name for name in names if any(each.get(name) != settings[0].get(name) for each in settings)
+    ]
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings by their last name, where no other has it."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        inner = value.items() if isinstance(value, dict) else [(name, value)]
+        flat |= {key if key not in flat else f"{name}.{key}": each for key, each in inner}
+    return flat

@@ -1,0 +1,215 @@
+"""One run of the benchmark: a model on a split of a dataset with given settings and seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..datasets import TableDataset, dataset_source, get_dataset
+from ..datasets.registry import check_split
+from ..errors import ConfigError, DataFileError
+from ..experiment import Experiment
+from ..models import model_source
+from ..settings import Settings
+from ..store import ResultRow, RunKey, digest_of
+from ..tasks import find_task
+from .environment import code_digest
+
+UNKNOWN = "unknown"
+"""The digest of data that cannot be had."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model, a split, a depth (output layer included), a seed and the settings.
+
+    :param data: digest of the split's arrays; "" for files that the package itself pins.
+    :param code: digest of the sources of models, datasets and tasks that are not the package's; "" for none.
+    """
+
+    task: str
+    dataset: str
+    split: int
+    model: str
+    depth: int
+    seed: int
+    settings: Settings
+    data: str = ""
+    code: str = ""
+    csv: TableDataset | None = None
+
+    @cached_property
+    def settings_json(self) -> str:
+        """Everything that training depends on besides the other parts of the key, sorted."""
+        source = model_source(self.model)
+        settings = self.settings.model_dump()
+        for name in self.settings.of_evaluation:
+            settings.pop(name, None)
+        for name, value in list(settings.items()):
+            if not source.is_read(name):
+                del settings[name]
+            elif isinstance(value, dict):
+                settings[name] = {k: v for k, v in value.items() if source.is_read(f"{name}.{k}")}
+        content: dict[str, object] = {"depth": self.depth, **settings}
+        if self.data:
+            content["data"] = self.data
+        if self.code:
+            content["code"] = self.code
+        return json.dumps(content, sort_keys=True)
+
+    @cached_property
+    def evaluation_json(self) -> str:
+        """What the scores depend on, and training does not, sorted."""
+        values = self.settings.model_dump(include=set(self.settings.of_evaluation))
+        return json.dumps(values, sort_keys=True)
+
+    @cached_property
+    def key(self) -> RunKey:
+        """What makes the run's row unique in a store."""
+        return RunKey(
+            self.task,
+            self.dataset,
+            self.split,
+            self.model,
+            digest_of(self.settings_json),
+            self.seed,
+        )
+
+    @property
+    def directory_name(self) -> str:
+        """Name of the folder of the run's checkpoints and predictions."""
+        return (
+            f"{self.task}-{self.dataset}-split{self.split}-{self.model}-depth{self.depth}"
+            f"-seed{self.seed}-{self.key.settings_hash}"
+        )
+
+    def has_made(self, row: ResultRow) -> bool:
+        """Whether a row is of this run, on any data where these are unknown."""
+        if self.data != UNKNOWN:
+            return row.key == self.key
+        theirs = {k: v for k, v in json.loads(row.settings).items() if k != "data"}
+        ours = {k: v for k, v in json.loads(self.settings_json).items() if k != "data"}
+        same = row.key._replace(settings_hash="") == self.key._replace(settings_hash="")
+        return same and theirs == ours
+
+    def __str__(self) -> str:
+        depth = f" depth {self.depth}" if self.depth else ""
+        seed = f" seed {self.seed}" if self.seed else ""
+        return f"{self.dataset} split {self.split} {self.model}{depth}{seed}"
+
+    def load(self, data_dir: Path | None = None) -> Any:
+        """The run's split of its dataset."""
+        if self.csv is not None:
+            return self.csv.get(self.split)
+        return get_dataset(self.dataset, self.split, data_dir=data_dir, task=self.task)
+
+
+def expand(
+    experiment: Experiment, data_dir: str | Path | None = None, *, need_data: bool = True
+) -> list[Run]:
+    """All runs of an experiment, every dataset's split 0 first, so that tables fill evenly.
+
+    :param data_dir: a local copy of the data, see `get_dataset`.
+    :param need_data: False to be content with runs whose `data` is `UNKNOWN` where data cannot be had: they
+        can find their rows, and are not to be done.
+    :raises BenchmarkError: a name or split that does not exist, a model that is none of the task's or
+        cannot have a depth or settings that are asked for, or a CSV file that cannot be used.
+    """
+    directory = None if data_dir is None else Path(data_dir)
+    choices = [
+        (
+            model_source(model if isinstance(model, str) else model.name),
+            experiment.settings_of(model),
+        )
+        for model in experiment.models
+    ]
+    for source, settings in choices:
+        for depth in experiment.depths:
+            source.check(experiment.task, settings, experiment.model_depth(depth))
+    csv = None
+    if experiment.csv is not None:
+        csv = TableDataset.open(experiment.csv, experiment.target, task=experiment.task)
+    elif experiment.target is not None:
+        raise ConfigError("A target is given but no CSV file; give both, or neither.")
+    splits = dict(_splits(experiment, csv))
+    if not splits:
+        raise ConfigError("No dataset is given; name one, or a CSV file.")
+
+    def digest(dataset: str, split: int) -> str:
+        try:
+            return _data_digest(experiment.task, dataset, split, directory, csv)
+        except DataFileError:
+            if need_data:
+                raise
+            return UNKNOWN
+
+    runs = [
+        Run(
+            task=experiment.task,
+            dataset=dataset,
+            split=split,
+            model=source.name,
+            depth=experiment.model_depth(depth),
+            seed=seed,
+            settings=source.read(settings),
+            data=digest(dataset, split),
+            code=_code_digest(experiment.task, dataset, source.name),
+            csv=csv if csv is not None and dataset == csv.name else None,
+        )
+        for seed in experiment.seeds
+        for split in sorted({split for numbers in splits.values() for split in numbers})
+        for dataset, numbers in splits.items()
+        if split in numbers
+        for depth in experiment.depths
+        for source, settings in choices
+    ]
+    return list({run.key: run for run in runs}.values())
+
+
+def _splits(experiment: Experiment, csv: TableDataset | None) -> Iterator[tuple[str, list[int]]]:
+    """Each dataset with the numbers of its splits to run."""
+    sizes = {name: dataset_source(name, experiment.task).num_splits for name in experiment.datasets}
+    if csv is not None:
+        sizes[csv.name] = csv.num_splits
+    for name, size in sizes.items():
+        numbers = list(range(size)) if experiment.splits == "all" else list(experiment.splits)
+        for split in numbers:
+            check_split(name, split, size)
+        yield name, numbers
+
+
+@lru_cache(maxsize=100_000)
+def _data_digest(
+    task: str, dataset: str, split: int, data_dir: Path | None, csv: TableDataset | None
+) -> str:
+    """Digest of the arrays of a split; "" for files that the package itself pins."""
+    if csv is not None and dataset == csv.name:
+        return data_digest(csv.get(split))
+    if dataset_source(dataset, task).is_pinned:
+        return ""
+    return data_digest(get_dataset(dataset, split, data_dir=data_dir, task=task))
+
+
+def data_digest(dataset: Any) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of a split's arrays, types and shapes included."""
+    found = hashlib.sha256()
+    for name, value in sorted(vars(dataset).items()):
+        if isinstance(value, np.ndarray):
+            found.update(f"{name} {value.dtype} {value.shape}".encode())
+            found.update(np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()[:16]
+
+
+@lru_cache(maxsize=10_000)
+def _code_digest(task: str, dataset: str, model: str) -> str:
+    """Digest of the sources of what is registered from outside the package."""
+    source = model_source(model)
+    functions = [source.build, source.train, find_task(task).evaluate]
+    return code_digest([function for function in functions if function is not None])
