@@ -8,11 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-FRACTIONS = 6
-"""Terms of the continued fraction in `root_gamma_moments`."""
+SERIES = (
+    *(1 / 2, -9 / 8, 153 / 16, -21429 / 128, 1268343 / 256, -227803437 / 1024),
+    *(28918062729 / 2048, -39470164739469 / 32768),
+)
+"""Coefficients of `root_gamma_moments`: of s^-1, s^-3, ..., s^-15."""
 
-FRACTION_START = {tf.float64: 10.0, tf.float32: 4.0}
-"""Concentrations from which its `FRACTIONS` terms are exact to rounding."""
+SERIES_START = {tf.float64: 10.0, tf.float32: 4.0}
+"""Concentrations from which the series is exact to rounding."""
 
 
 class BartlettLaw(NamedTuple):
@@ -36,13 +39,19 @@ class BartlettLaw(NamedTuple):
 
     def mean(self) -> tf.Tensor:
         """E[T] [..., P, p]."""
-        mean, _ = root_gamma_moments(self.concentration)
-        return self._trapezoidal(mean / tf.sqrt(self.rate), self.loc)
+        return self.moments()[0]
 
     def variance(self) -> tf.Tensor:
         """Elementwise variance of T [..., P, p]."""
-        _, variance = root_gamma_moments(self.concentration)
-        return self._trapezoidal(variance / self.rate, tf.square(self.scale))
+        return self.moments()[1]
+
+    def moments(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and elementwise variance of T [..., P, p]."""
+        mean, variance = root_gamma_moments(self.concentration)
+        return (
+            self._trapezoidal(mean / tf.sqrt(self.rate), self.loc),
+            self._trapezoidal(variance / self.rate, tf.square(self.scale)),
+        )
 
     def diagonal_cumulants(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Third and fourth cumulants of the T_jj, [..., p] each."""
@@ -133,16 +142,18 @@ def root_gamma_moments(concentration: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     The mean is m = Gamma(a + 1/2) / Gamma(a) and the variance a - m^2, which tends to 1/4: the
     difference loses all digits as a grows. Brouncker's continued fraction has no difference,
 
-        4 m^2 = s + 1 / (2 s + 9 / (2 s + 25 / (2 s + ...))),   s = 4 a - 1.
+        4 m^2 = s + 1 / (2 s + 9 / (2 s + 25 / (2 s + ...))),   s = 4 a - 1,
+
+    and what follows s is a series of odd powers of 1 / s.
 
     :param concentration: a > 0, [...].
     """
-    start = tf.constant(FRACTION_START.get(concentration.dtype, 4.0), concentration.dtype)
+    dtype = concentration.dtype
+    start = tf.constant(SERIES_START.get(dtype, 4.0), dtype)
     is_large = concentration > start
-    double = 8.0 * tf.maximum(concentration, start) - 2.0
-    tail = tf.zeros_like(double)
-    for odd in range(2 * FRACTIONS - 1, 0, -2):
-        tail = odd**2 / (double + tail)
+    inverse = 1.0 / (4.0 * tf.maximum(concentration, start) - 1.0)
+    odd = tf.constant(np.arange(1, 2 * len(SERIES), 2), dtype)
+    tail = tf.reduce_sum(tf.constant(SERIES, dtype) * inverse[..., None] ** odd, -1)
     small = tf.minimum(concentration, start)
     square = tf.exp(2.0 * (tf.math.lgamma(small + 0.5) - tf.math.lgamma(small)))
     variance = tf.where(is_large, 0.25 * (1.0 - tail), small - square)

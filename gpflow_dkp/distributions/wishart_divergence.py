@@ -71,13 +71,12 @@ def sampled_log_ratio(
 
 def second_moment(law: BartlettLaw, B: tf.Tensor | None = None) -> tf.Tensor:
     """H = E[T B B^T T^T] [..., P, P]: E[T] B B^T E[T]^T + diag_k(sum_j V_kj (B B^T)_jj), V = Var T."""
-    mean, variance = law.mean(), law.variance()
+    mean, variance = law.moments()
     if B is not None:
         mean = tf.matmul(mean, B)
         variance = variance * tf.reduce_sum(tf.square(B), -1)[..., tf.newaxis, :]
     moment = tf.matmul(mean, mean, transpose_b=True)
-    diagonal = tf.linalg.diag_part(moment) + tf.reduce_sum(variance, -1)
-    return tf.linalg.set_diag(moment, diagonal)
+    return moment + tf.linalg.diag(tf.reduce_sum(variance, -1))
 
 
 def _log_ratio(
