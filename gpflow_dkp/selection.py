@@ -35,7 +35,7 @@ from .models.from_data import kernel_maker, logarithmic_parameters
 from .models.gwi_from_data import latent_targets
 from .models.marginal_likelihood import marginal_likelihood_start
 from .networks import ACTIVATIONS
-from .training import ExponentialDecay, History, TrainingFailed, fit
+from .training import History, TrainingFailed, fit
 from .training.arguments import (
     Callback,
     check_callbacks,
@@ -594,5 +594,5 @@ def _finite(trained: _Trained) -> _Trained:
 def _training_on(training: Training, num_steps: int) -> Training:
     """Of training on, for `num_steps` at a tenth of the first learning rate."""
     schedule = check_learning_rate(training.learning_rate)
-    rate = schedule.rate if isinstance(schedule, ExponentialDecay) else schedule[0][1]
+    rate = schedule[0][1] if isinstance(schedule, tuple) else schedule.rate
     return replace(training, num_steps=num_steps, learning_rate=0.1 * rate, kl_annealing_steps=0)

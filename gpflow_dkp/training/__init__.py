@@ -3,14 +3,17 @@
 from .checkpoint import CheckpointError
 from .fit import fit
 from .history import History
-from .schedules import ExponentialDecay
+from .recipe import Recipe
+from .schedules import Cosine, ExponentialDecay
 from .threads import configure_threads
 from .trainer import TrainingFailed
 
 __all__ = [
     "CheckpointError",
+    "Cosine",
     "ExponentialDecay",
     "History",
+    "Recipe",
     "TrainingFailed",
     "configure_threads",
     "fit",

@@ -53,7 +53,7 @@ def check_annealing(kl_annealing_steps: int | None, num_steps: int) -> None:
     if kl_annealing_steps >= num_steps:
         raise ValueError(
             f"kl_annealing_steps: got {kl_annealing_steps} of {num_steps} steps, needs fewer than "
-            "num_steps, so that the run ends on the true bound; None is a twentieth of the steps"
+            "num_steps, so that the run ends on the true bound; None is the schedule's part of them"
         )
 
 

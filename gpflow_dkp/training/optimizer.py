@@ -39,10 +39,18 @@ class ScheduledAdam(Optimizer):
     """`FlatAdam` at the rates of a schedule."""
 
     def __init__(
-        self, variables: Sequence[tf.Variable], schedule: Schedule, num_steps: int
+        self,
+        variables: Sequence[tf.Variable],
+        schedule: Schedule,
+        num_steps: int,
+        *,
+        beta_2: float = 0.999,
+        scales: Sequence[float] | None = None,
+        clip: float | None = None,
     ) -> None:
         super().__init__()
-        self.adam = FlatAdam(variables)
+        self.adam = FlatAdam(variables, beta_2=beta_2, scales=scales, clip=clip)
+        self._settings = {"beta_2": beta_2, "scales": list(scales or ()), "clip": clip}
         self.variables_stepped = self.adam.variables_stepped
         self.of_num_steps = depends_on_num_steps(schedule)
         self._schedule, self._num_steps = schedule, num_steps
@@ -59,7 +67,7 @@ class ScheduledAdam(Optimizer):
 
     def describe(self) -> dict[str, Any]:
         """Its rates."""
-        return {"optimizer": "Adam", "learning_rate": repr(self._schedule)}
+        return {"optimizer": "Adam", "learning_rate": repr(self._schedule), **self._settings}
 
 
 class KerasOptimizer(Optimizer):

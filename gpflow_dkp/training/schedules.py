@@ -23,11 +23,17 @@ class ExponentialDecay:
     every: int = 1000
 
 
-LearningRate: TypeAlias = "float | Sequence[tuple[float, float]] | ExponentialDecay"
-Schedule: TypeAlias = "tuple[tuple[float, float], ...] | ExponentialDecay"
+@dataclass(frozen=True)
+class Cosine:
+    """From 0 to `rate` over the part `warmup` of the steps, then down a half cosine to `floor` x `rate`."""
 
-ANNEALED = 0.05
-"""Part of the steps over which the KL term is annealed by default: 1 000 of the papers' 20 000."""
+    rate: float
+    warmup: float = 0.05
+    floor: float = 0.01
+
+
+LearningRate: TypeAlias = "float | Sequence[tuple[float, float]] | ExponentialDecay | Cosine"
+Schedule: TypeAlias = "tuple[tuple[float, float], ...] | ExponentialDecay | Cosine"
 
 PAPER_LEARNING_RATE: LearningRate = ((0.0, 1e-2), (0.5, 1e-3))
 """1e-2, then 1e-3 after half of the steps ([ICML21], [NeurIPS21], [UAI23])."""
@@ -49,6 +55,15 @@ def check_learning_rate(learning_rate: LearningRate, name: str = "learning_rate"
                 f"{name}: got {decay}, needs a positive rate, a factor in (0, 1] and every of at least 1"
             )
         return decay
+    if isinstance(learning_rate, Cosine):
+        cosine = learning_rate
+        numbers = is_real(cosine.rate) and is_real(cosine.warmup) and is_real(cosine.floor)
+        if not (numbers and cosine.rate > 0 and 0 <= cosine.warmup < 1 and 0 <= cosine.floor <= 1):
+            raise ValueError(
+                f"{name}: got {cosine}, needs a positive rate, a warmup from 0 to below 1 and a floor from 0 "
+                "to 1"
+            )
+        return cosine
     if isinstance(learning_rate, Real) and not isinstance(learning_rate, bool):
         learning_rate = ((0.0, float(learning_rate)),)
     try:
@@ -73,6 +88,8 @@ def check_learning_rate(learning_rate: LearningRate, name: str = "learning_rate"
 
 def depends_on_num_steps(schedule: Schedule) -> bool:
     """Whether the rate of a step depends on how many there will be."""
+    if isinstance(schedule, Cosine):
+        return True
     return not isinstance(schedule, ExponentialDecay) and len(schedule) > 1
 
 
@@ -83,17 +100,20 @@ def learning_rate_at(
     if isinstance(schedule, ExponentialDecay):
         periods = tf.cast(step // schedule.every, dtype)
         return schedule.rate * tf.constant(schedule.factor, dtype) ** periods
+    if isinstance(schedule, Cosine):
+        return _cosine_at(schedule, tf.cast(step, dtype), num_steps)
     rate = tf.constant(schedule[0][1], dtype)
     for start, value in schedule[1:]:
         rate = tf.where(step >= round(start * num_steps), tf.constant(value, dtype), rate)
     return rate
 
 
-def annealing_steps_of(kl_annealing_steps: int | None, num_steps: int) -> int:
-    """Steps over which the KL term is annealed: as given, or `ANNEALED` of all."""
-    if kl_annealing_steps is None:
-        return round(ANNEALED * num_steps)
-    return kl_annealing_steps
+def _cosine_at(cosine: Cosine, step: tf.Tensor, num_steps: int) -> tf.Tensor:
+    warmup = round(cosine.warmup * num_steps)
+    rising = (step + 1.0) / max(warmup, 1)
+    done = (step - warmup) / max(num_steps - warmup, 1)
+    falling = cosine.floor + (1.0 - cosine.floor) * 0.5 * (1.0 + tf.cos(math.pi * done))
+    return cosine.rate * tf.where(step < warmup, rising, falling)
 
 
 def kl_weight_at(annealing_steps: int, step: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

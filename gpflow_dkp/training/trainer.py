@@ -24,13 +24,8 @@ from .history import History
 from .natural_gradient import natural_gradient_of
 from .objective import BoundObjective, LossObjective, Objective
 from .optimizer import KerasOptimizer, Optimizer, ScheduledAdam, check_optimizer
-from .schedules import (
-    PAPER_LEARNING_RATE,
-    LearningRate,
-    annealing_steps_of,
-    check_learning_rate,
-    depends_on_num_steps,
-)
+from .recipe import Recipe, check_recipe, names_of
+from .schedules import LearningRate, check_learning_rate, depends_on_num_steps
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +51,7 @@ class Trainer:
         *,
         num_steps: int,
         batch_size: int | None = None,
+        schedule: str | Recipe = "paper",
         learning_rate: LearningRate | None = None,
         optimizer: Any = None,
         kl_annealing_steps: int | None = None,
@@ -66,8 +62,10 @@ class Trainer:
         check_positive_integer("num_steps", num_steps)
         check_annealing(kl_annealing_steps, num_steps)
         check_optimizer(optimizer, learning_rate)
-        rates = PAPER_LEARNING_RATE if learning_rate is None else learning_rate
-        schedule = check_learning_rate(rates)
+        recipe = check_recipe(schedule)
+        rates = check_learning_rate(
+            recipe.learning_rate if learning_rate is None else learning_rate
+        )
         key = check_seed(seed)
         # The rows of epoch e and the random numbers of step e are to have nothing in common.
         rows_seed, self._steps_seed = split(key, 2)
@@ -78,7 +76,9 @@ class Trainer:
         self._jitters: list[tf.Variable] = []
         self.of_num_steps = []
         if isinstance(model, MonteCarloModel):
-            annealing_steps = annealing_steps_of(kl_annealing_steps, num_steps)
+            annealing_steps = kl_annealing_steps
+            if annealing_steps is None:
+                annealing_steps = round(recipe.annealing * num_steps)
             self.objective = BoundObjective(model, self.data.num_data, annealing_steps)
             self._jitters = jitters_of(model)
             if kl_annealing_steps is None:
@@ -99,7 +99,14 @@ class Trainer:
         stepped = [] if self.natural is None else [v.ref() for v in self.natural.variables_stepped]
         variables = [v for v in model.trainable_variables if v.ref() not in stepped]
         self.optimizer: Optimizer = (
-            ScheduledAdam(variables, schedule, num_steps)
+            ScheduledAdam(
+                variables,
+                rates,
+                num_steps,
+                beta_2=recipe.beta_2,
+                scales=[recipe.scales.get(name, 1.0) for name in names_of(model, variables)],
+                clip=recipe.clip,
+            )
             if optimizer is None
             else KerasOptimizer(variables, optimizer)
         )

@@ -74,3 +74,33 @@ def test_flat_gradient_is_in_the_variables_order() -> None:
     np.testing.assert_array_equal(
         FlatAdam(variables).flatten(gradients), [0.0] + [1.0] * 3 + [2.0] * 8 + [3.0]
     )
+
+
+def test_scales_multiply_the_rates_of_their_variables() -> None:
+    plain, scaled = start(), start()
+    before = [variable.numpy() for variable in plain]
+    scales = [1.0, 3.0, 0.5, 2.0]
+    one, other = FlatAdam(plain), FlatAdam(scaled, scales=scales)
+    gradient = tf.constant(np.random.default_rng(1).normal(size=13))
+    for flat in (one, other):
+        flat.apply(gradient, tf.constant(0.1, tf.float64), tf.constant(0))
+    for start_at, a, b, scale in zip(before, plain, scaled, scales, strict=True):
+        np.testing.assert_allclose(b - start_at, scale * (a - start_at), rtol=1e-12)
+
+
+def test_a_long_gradient_is_shortened_to_the_running_length() -> None:
+    """Against the same Adam on gradients that NumPy has shortened."""
+    clipped, reference = start(), start()
+    one, other = FlatAdam(clipped, clip=2.0), FlatAdam(reference)
+    rng, running = np.random.default_rng(2), 0.0
+    for step, size in enumerate([1.0, 1.5, 100.0, 1.0, 0.0, 3.0]):
+        gradient = size * rng.normal(size=13)
+        length = np.linalg.norm(gradient)
+        kept = length if step == 0 else min(length, 2.0 * running)
+        running = kept if step == 0 else 0.95 * running + 0.05 * kept
+        rate, count = tf.constant(0.1, tf.float64), tf.constant(step)
+        one.apply(tf.constant(gradient), rate, count)
+        other.apply(tf.constant(gradient * (kept / length if length else 1.0)), rate, count)
+        for a, b in zip(clipped, reference, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert float(one.norm) == pytest.approx(running)

@@ -15,7 +15,8 @@ from gpflow.monitor import ExecuteCallback, Monitor, MonitorTaskGroup
 from gpflow_dkp.models import GWI
 from gpflow_dkp.random import as_seed, fold_in, split
 from gpflow_dkp.training import ExponentialDecay, History, fit
-from gpflow_dkp.training.schedules import annealing_steps_of, minibatch_rows
+from gpflow_dkp.training.recipe import PAPER
+from gpflow_dkp.training.schedules import minibatch_rows
 from gpflow_dkp.training.trainer import Trainer
 
 DATA = toy_data()
@@ -119,7 +120,7 @@ def test_kl_weight_is_afterwards_what_it_was(interrupted: bool) -> None:
 
 def test_annealing_takes_a_twentieth_of_the_steps() -> None:
     """A run ends on the true bound, whatever its length: 1 000 of the papers' 20 000 steps."""
-    assert annealing_steps_of(None, 20_000) == 1000
+    assert PAPER.annealing * 20_000 == 1000
     given, default = toy_model(), toy_model()
     settings = {"num_steps": 100, "progress": False}
     histories = [fit(given, DATA, kl_annealing_steps=5, **settings), fit(default, DATA, **settings)]

@@ -8,6 +8,7 @@ from scipy import stats
 from gpflow_dkp.random import as_seed
 from gpflow_dkp.training.schedules import (
     PAPER_LEARNING_RATE,
+    Cosine,
     ExponentialDecay,
     check_learning_rate,
     kl_weight_at,
@@ -40,6 +41,31 @@ def test_learning_rate_in_three_pieces() -> None:
 def test_exponential_decay_falls_in_steps() -> None:
     decay = ExponentialDecay(0.4, factor=0.5, every=3)
     np.testing.assert_allclose(rates(decay, 8), [0.4] * 3 + [0.2] * 3 + [0.1] * 2, rtol=1e-15)
+
+
+def test_cosine_rises_in_its_warmup_and_falls_to_its_floor() -> None:
+    found = rates(Cosine(0.4, warmup=0.2, floor=0.1), 20)
+    np.testing.assert_allclose(found[:4], [0.1, 0.2, 0.3, 0.4], rtol=1e-14)
+    # From the warm-up's end on 1/10 + 9/10 (1 + cos(pi x)) / 2 of the rate, x from 0 in 16 steps.
+    x = np.arange(16) / 16
+    np.testing.assert_allclose(found[4:], 0.4 * (0.1 + 0.45 * (1 + np.cos(np.pi * x))), rtol=1e-14)
+    assert found[12] == pytest.approx(0.4 * 0.55)
+    assert rates(Cosine(0.4, warmup=0.0), 1) == [0.4]
+
+
+@pytest.mark.parametrize(
+    "cosine",
+    [
+        Cosine(0.0),
+        Cosine(float("nan")),
+        Cosine(0.1, warmup=1.0),
+        Cosine(0.1, floor=1.1),
+        Cosine(True),
+    ],
+)
+def test_impossible_cosines_are_refused(cosine: Cosine) -> None:
+    with pytest.raises(ValueError, match=r"learning_rate: got Cosine\(.* positive rate, a warmup"):
+        check_learning_rate(cosine)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""How `fit` raises a bound: the rates of Adam, step sizes of parameter groups, clipping, annealing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+from .arguments import brief, is_real
+from .schedules import PAPER_LEARNING_RATE, Cosine, LearningRate, check_learning_rate
+
+FAST_LEARNING_RATE = Cosine(5e-2)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `fit(schedule=...)` takes.
+
+    :param learning_rate: Adam's, as of `fit`.
+    :param beta_2: decay of Adam's second moment.
+    :param scales: multiples of the rate for parameters of these names, such as {"mu": 3.0}: a parameter's
+        name is the attribute of the layer, kernel or likelihood that it is.
+    :param clip: a gradient longer than so many times the running mean of its length (of the last 20 steps or
+        so) is shortened to that; None for no clipping.
+    :param annealing: the part of the steps over which the KL term's weight rises to its value.
+    :raises ValueError: for values that are none of these.
+    """
+
+    learning_rate: LearningRate = FAST_LEARNING_RATE
+    beta_2: float = 0.99
+    scales: Mapping[str, float] = field(default_factory=dict)
+    clip: float | None = None
+    annealing: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.learning_rate)
+        if not is_real(self.beta_2) or not 0 <= self.beta_2 < 1:
+            raise ValueError(f"beta_2: got {brief(self.beta_2)}, needs a number from 0 to below 1")
+        if self.clip is not None and not (is_real(self.clip) and self.clip > 0):
+            raise ValueError(f"clip: got {brief(self.clip)}, needs a positive number or None")
+        if not is_real(self.annealing) or not 0 <= self.annealing < 1:
+            raise ValueError(
+                f"annealing: got {brief(self.annealing)}, needs a part of the steps from 0 to below 1"
+            )
+        for name, scale in self.scales.items():
+            if not isinstance(name, str) or not (is_real(scale) and scale > 0):
+                raise ValueError(
+                    f"scales: got {brief(scale)} for {brief(name)}, needs positive numbers by names"
+                )
+
+
+PAPER = Recipe(PAPER_LEARNING_RATE, beta_2=0.999, scales={}, clip=None, annealing=0.05)
+"""[ICML21], [NeurIPS21], [UAI23]: 1e-2 and then 1e-3, KL annealed over 1 000 of 20 000 steps."""
+
+FAST = Recipe()
+"""For fewer steps: higher rates that fall smoothly, and a long annealing that keeps clear of poor optima."""
+
+RECIPES = {"fast": FAST, "paper": PAPER}
+
+
+def check_recipe(schedule: str | Recipe) -> Recipe:
+    """The recipe of a name, or one as it is.
+
+    :raises ValueError: for another name or type.
+    """
+    if isinstance(schedule, Recipe):
+        return schedule
+    if not isinstance(schedule, str) or schedule not in RECIPES:
+        names = " or ".join(map(repr, RECIPES))
+        raise ValueError(f"schedule: got {brief(schedule)}, needs {names}, or a Recipe")
+    return RECIPES[schedule]
+
+
+def names_of(model: tf.Module, variables: Sequence[tf.Variable]) -> list[str]:
+    """Of each variable the attribute that it, or the parameter that it belongs to, is."""
+    names: dict[object, str] = {}
+    for path, value in model._flatten(predicate=_is_variable, with_path=True):
+        words = [word for word in path if isinstance(word, str) and not word.startswith("_")]
+        names.setdefault(value.ref(), words[-1] if words else "")
+    return [names.get(variable.ref(), "") for variable in variables]
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, tf.Variable)

@@ -1,0 +1,103 @@
+"""Recipes: what of a model they reach, what they refuse, and that a run goes on by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fit_cases import toy_data, toy_model
+
+from gpflow_dkp.training import Cosine, Recipe, fit
+from gpflow_dkp.training.recipe import FAST, PAPER, check_recipe, names_of
+
+DATA = toy_data()
+
+
+def test_variables_have_the_names_of_their_parameters() -> None:
+    model = toy_model("DWP", 2)
+    names = names_of(model, model.trainable_variables)
+    assert {"q", "V", "A", "B", "alpha", "beta", "mu", "sigma"} <= set(names)
+    assert {"lengthscales", "variance", "Z", "v"} <= set(names)
+    of_mu = [v for v, name in zip(model.trainable_variables, names, strict=True) if name == "mu"]
+    assert len(of_mu) == 1
+
+
+def test_the_papers_recipe_is_the_default() -> None:
+    models = [toy_model(), toy_model(), toy_model()]
+    settings: dict[str, Any] = {"num_steps": 20, "progress": False}
+    bounds = [
+        fit(models[0], DATA, **settings).elbo,
+        fit(models[1], DATA, schedule="paper", **settings).elbo,
+        fit(
+            models[2], DATA, schedule=PAPER, learning_rate=[(0.0, 1e-2), (0.5, 1e-3)], **settings
+        ).elbo,
+    ]
+    assert bounds[0] == bounds[1] == bounds[2]
+
+
+def test_a_run_by_the_fast_recipe_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(step: int) -> None:
+        if step == 50:
+            raise Stop
+
+    settings: dict[str, Any] = {"num_steps": 70, "schedule": "fast", "progress": False}
+    whole = fit(toy_model(), DATA, **settings)
+    checkpoints: dict[str, Any] = {"checkpoint_dir": tmp_path, "checkpoint_seconds": 0.0}
+    with pytest.raises(Stop):
+        fit(toy_model(), DATA, callbacks=[lambda step: None, stop], **settings, **checkpoints)
+    broken = fit(toy_model(), DATA, **settings, **checkpoints)
+    assert broken.elbo == whole.elbo
+    with pytest.raises(
+        ValueError, match=r"is of another run: its beta_2 is 0\.99, this one's 0\.999"
+    ):
+        fit(
+            toy_model(),
+            DATA,
+            num_steps=70,
+            learning_rate=FAST.learning_rate,
+            kl_annealing_steps=0,
+            progress=False,
+            **checkpoints,
+        )
+
+
+def test_scales_of_a_recipe_reach_the_model() -> None:
+    models = [toy_model(), toy_model()]
+    before = [variable.numpy() for variable in models[0].trainable_variables]
+    for model, scales in zip(models, ({}, {"mu": 2.0}), strict=True):
+        recipe = Recipe(1e-3, scales=scales, clip=None, annealing=0.0)
+        fit(model, DATA, num_steps=1, schedule=recipe, progress=False)
+    names = names_of(models[0], models[0].trainable_variables)
+    moved = [
+        [v.numpy() - b for v, b in zip(model.trainable_variables, before, strict=True)]
+        for model in models
+    ]
+    for name, one, other in zip(names, *moved, strict=True):
+        np.testing.assert_allclose(other, (2.0 if name == "mu" else 1.0) * one, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: check_recipe("quick"),
+            r"schedule: got 'quick', needs 'fast' or 'paper', or a Recipe",
+        ),
+        (lambda: check_recipe(3), r"schedule: got 3"),  # type: ignore[arg-type]
+        (lambda: Recipe(-1.0), r"learning_rate: got .*-1.0.* needs positive rates"),
+        (lambda: Recipe(Cosine(0.0)), r"learning_rate: got Cosine"),
+        (lambda: Recipe(beta_2=1.0), r"beta_2: got 1.0, needs a number from 0 to below 1"),
+        (lambda: Recipe(clip=0.0), r"clip: got 0.0, needs a positive number or None"),
+        (lambda: Recipe(annealing=1.0), r"annealing: got 1.0, needs a part of the steps"),
+        (lambda: Recipe(scales={"mu": -1.0}), r"scales: got -1.0 for 'mu'"),
+    ],
+)
+def test_what_is_refused_in_one_line(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
