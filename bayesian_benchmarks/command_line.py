@@ -200,7 +200,7 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     out.add_argument(
         "--across",
         action="store_true",
-        help="of --paired and --ranks: compare with all rows of the store, of other configs and depths too",
+        help="of --paired and --ranks: with all rows of the datasets, also of other configs and depths",
     )
     out.add_argument("--format", choices=FORMATS, default="rich", help="of the table")
     out.add_argument("--export", metavar="CSV", help="write all of the store's rows as sorted text")
@@ -251,7 +251,8 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
     rows = store.rows("ok")
     if not arguments.across:
         rows = _rows_of(runs, rows)
-    rows = [row for row in rows if row.task == experiment.task]
+    datasets = {run.dataset for run in runs}
+    rows = [row for row in rows if row.task == experiment.task and row.dataset in datasets]
     if not rows:
         print(f"No finished run of this experiment in {store.path}.", file=sys.stderr)
         return exit_code

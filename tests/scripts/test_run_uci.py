@@ -110,6 +110,21 @@ def test_export_import_and_tables_only(run_fake: Main, capsys: pytest.CaptureFix
     assert first.out.splitlines()[1].startswith("fake-data,2,fake,30,mean_1,")
 
 
+def test_comparison_across_configs_is_of_the_experiments_datasets(
+    run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ober2023", "wild2022"):
+        rows = str(REPOSITORY / "results" / f"{name}.csv")
+        assert run_uci.main(["--config", name, "--import", rows, "--tables-only"]) == 0
+    capsys.readouterr()
+    what = ["--config", "wild2022", "--datasets", "boston", "--tables-only", "--format", "markdown"]
+    assert run_uci.main([*what, "--paired", "test_log_likelihood", "--across"]) == 0
+    out = capsys.readouterr().out
+    assert "| boston | 2 | dwp-ab-gw | 20000 | 3 |" in out
+    assert "| boston | 1 | gwi-net-selected | 10000 | 3 |" in out
+    assert "yacht" not in out
+
+
 def test_failed_runs_are_told(run_fake: Main, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*FAKE_DATA, "--models", "fake", "fake-broken", "--splits", "0"]
     assert run_fake(arguments) == 1
