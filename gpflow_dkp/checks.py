@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,16 +12,25 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.models.util import inducingpoint_wrapper
 
 
+def brief(value: object) -> str:
+    """A value in an error message: itself where that is short and of one line, else what it is."""
+    shape = getattr(value, "shape", None)
+    if shape is not None and tuple(shape):
+        return f"an array of shape {tuple(shape)}"
+    text = repr(value)
+    return text if len(text) < 60 and "\n" not in text else type(value).__name__
+
+
 def check_positive_integer(name: str, value: int) -> None:
     """Raise `ValueError` unless `value` is an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name}: got {value!r}, needs an integer of at least 1")
+        raise ValueError(f"{name}: got {brief(value)}, needs an integer of at least 1")
 
 
 def check_positive_integers(name: str, values: Sequence[int]) -> None:
     """Raise `ValueError` unless `values` is a list, perhaps empty, of integers of at least 1."""
     if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
-        raise ValueError(f"{name}: got {values!r}, needs a list of integers")
+        raise ValueError(f"{name}: got {brief(values)}, needs a list of integers")
     for value in values:
         check_positive_integer(name, value)
 
@@ -28,25 +38,37 @@ def check_positive_integers(name: str, values: Sequence[int]) -> None:
 def check_seed(name: str, value: int) -> None:
     """Raise `ValueError` unless `value` is an integer of at least 0, as NumPy's generators need."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise ValueError(f"{name}: got {value!r}, needs an integer of at least 0")
+        raise ValueError(f"{name}: got {brief(value)}, needs an integer of at least 0")
+
+
+def check_seeds(name: str, value: int | Sequence[int]) -> None:
+    """Raise `ValueError` unless `value` is such an integer, or a list of some."""
+    values: Sequence[Any] = value if isinstance(value, (list, tuple)) and value else [value]
+    try:
+        for each in values:
+            check_seed(name, each)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: got {brief(value)}, needs an integer of at least 0, or a list of such"
+        ) from error
 
 
 def check_flag(name: str, value: bool) -> None:
     """Raise `ValueError` unless `value` is True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{name}: got {value!r}, needs True or False")
+        raise ValueError(f"{name}: got {brief(value)}, needs True or False")
 
 
 def check_positive(name: str, value: float) -> None:
     """Raise `ValueError` unless the scalar `value` is a positive finite number."""
     if not np.isscalar(value) or not np.isreal(value) or not 0.0 < value < np.inf:
-        raise ValueError(f"{name}: got {value!r}, needs a positive finite number")
+        raise ValueError(f"{name}: got {brief(value)}, needs a positive finite number")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise `ValueError` unless `value` is one of `allowed`."""
     if value not in allowed:
-        raise ValueError(f"{name}: got {value!r}, choose one of {', '.join(allowed)}")
+        raise ValueError(f"{name}: got {brief(value)}, choose one of {', '.join(allowed)}")
 
 
 def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) -> InducingVariables:
@@ -78,7 +100,7 @@ def check_single_output_kernel(kernel: Kernel, inducing_variable: InducingVariab
     """Raise `ValueError` for no GPflow kernel, one of several outputs, or one for other columns."""
     name = type(kernel).__name__
     if not isinstance(kernel, Kernel):
-        raise ValueError(f"kernel: got {kernel!r}, needs a GPflow kernel")
+        raise ValueError(f"kernel: got {brief(kernel)}, needs a GPflow kernel")
     if isinstance(kernel, MultioutputKernel):
         raise ValueError(f"kernel: got {name}, needs one of a single output, which all share")
     if not isinstance(inducing_variable, InducingPoints):

@@ -6,6 +6,8 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 
+from .checks import brief
+
 IGNORING_JITTER = frozenset({*tf.Module._TF_MODULE_IGNORED_PROPERTIES, "jitter"})
 """For `_TF_MODULE_IGNORED_PROPERTIES` of what has one: no parameter, `set_trainable` is to leave it alone."""
 
@@ -18,7 +20,7 @@ def jitter_variable(jitter: float | None = None) -> tf.Variable:
     jitter = gpflow.default_jitter() if jitter is None else jitter
     number = isinstance(jitter, (int, float, np.number)) and not isinstance(jitter, bool)
     if not number or not 0.0 <= float(jitter) < np.inf:
-        raise ValueError(f"jitter: got {jitter!r}, needs a finite number of at least 0")
+        raise ValueError(f"jitter: got {brief(jitter)}, needs a finite number of at least 0")
     return tf.Variable(jitter, dtype=gpflow.default_float(), trainable=False, name="jitter")
 
 

@@ -15,7 +15,7 @@ from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
-from .checks import check_inducing_variable, check_positive, check_positive_integer
+from .checks import brief, check_inducing_variable, check_positive, check_positive_integer
 from .jitter import IGNORING_JITTER, jitter_variable
 from .linalg import cholesky
 from .networks import MultilayerPerceptron
@@ -68,7 +68,7 @@ class KernelExpansion(gpflow.Module):
         super().__init__(name=name)
         check_positive_integer("output_dim", output_dim)
         if not isinstance(kernel, Kernel):
-            raise ValueError(f"kernel: got {kernel!r}, needs a GPflow kernel")
+            raise ValueError(f"kernel: got {brief(kernel)}, needs a GPflow kernel")
         self.kernel = kernel
         self.points = check_inducing_variable(points)
         gpflow.set_trainable(self.points, False)

@@ -12,7 +12,13 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 
-from .checks import check_choice, check_positive, check_positive_integer, check_positive_integers
+from .checks import (
+    check_choice,
+    check_positive,
+    check_positive_integer,
+    check_positive_integers,
+    check_seeds,
+)
 
 ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu}
 
@@ -53,6 +59,7 @@ class MultilayerPerceptron(gpflow.Module):
         check_positive_integers("hidden_units", hidden_units)
         check_positive_integer("output_dim", output_dim)
         sizes = [input_dim, *hidden_units, output_dim]
+        check_seeds("seed", seed)
         rng = np.random.default_rng(seed)
         self.activation = activation
         self.skip_connections = skip_connections

@@ -22,6 +22,7 @@ from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
 from scipy import stats
 
 from .checks import (
+    brief,
     check_choice,
     check_positive,
     check_positive_integer,
@@ -254,7 +255,7 @@ def select_gwi(
     _check_protocol(protocol, likelihood, len(X))
     training = Training() if training is None else training
     if not isinstance(training, Training):
-        raise ValueError(f"training: got {training!r}, needs a Training")
+        raise ValueError(f"training: got {brief(training)}, needs a Training")
     if isinstance(mean, str):
         check_choice("mean", mean, ("net", "svgp"))
     else:
@@ -525,7 +526,7 @@ def check_candidates(name: str, values: Sequence[float]) -> None:
     """Raise `ValueError` unless `values` are positive numbers, and at least one."""
     of_values = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
     if not of_values or len(values) == 0:
-        raise ValueError(f"{name}: got {values!r}, needs a list of at least one number")
+        raise ValueError(f"{name}: got {brief(values)}, needs a list of at least one number")
     for value in values:
         check_positive(name, value)
 
@@ -535,7 +536,7 @@ def _check_protocol(
 ) -> None:
     """Raise `ValueError` unless the likelihood and the number of rows are such as the protocol needs."""
     if not isinstance(protocol, (CrossValidation, HoldOut)):
-        raise ValueError(f"protocol: got {protocol!r}, needs a CrossValidation or a HoldOut")
+        raise ValueError(f"protocol: got {brief(protocol)}, needs a CrossValidation or a HoldOut")
     if likelihood is not None:
         check_likelihood(likelihood)
     if isinstance(likelihood, Gaussian):
@@ -568,7 +569,7 @@ def _networks_of(
         return (Network(),)
     of_networks = isinstance(networks, Sequence) and all(isinstance(n, Network) for n in networks)
     if not of_networks or not networks:
-        raise ValueError(f"networks: got {networks!r}, needs a list of at least one Network")
+        raise ValueError(f"networks: got {brief(networks)}, needs a list of at least one Network")
     return networks
 
 

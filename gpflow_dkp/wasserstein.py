@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from .checks import check_positive_integer
+from .checks import brief, check_positive_integer
 from .layers.base import MIN_VARIANCE
 from .linalg import cholesky, inverse_triangular, transpose
 
@@ -196,8 +196,8 @@ def as_cross_term(cross_term: str | CrossTerm, num_points: int | None = None) ->
         return kind(num_points)
     if kind is None and not isinstance(cross_term, CrossTerm):
         raise ValueError(
-            f"cross_term: got {cross_term!r}, choose one of {', '.join(CROSS_TERMS)}, or an object such as "
-            "gpflow_dkp.wasserstein.Nystrom(50)"
+            f"cross_term: got {brief(cross_term)}, choose one of {', '.join(CROSS_TERMS)}, or an object such "
+            "as gpflow_dkp.wasserstein.Nystrom(50)"
         )
     if num_points is not None:
         raise ValueError(

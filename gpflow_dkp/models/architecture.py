@@ -7,7 +7,7 @@ import numpy as np
 from gpflow.functions import Linear
 from gpflow.kernels import Kernel
 
-from ..checks import check_flag, check_positive_integer, check_seed
+from ..checks import brief, check_flag, check_positive_integer, check_seed
 from ..layers import Encoder, FeatureLayer, LatentVariableLayer, SparseGP
 from .checks import check_arrays
 from .from_data import cluster, kernel_maker
@@ -27,10 +27,10 @@ def parse_architecture(architecture: str) -> list[str]:
     letters = architecture.split("-") if isinstance(architecture, str) else []
     if not letters or any(letter not in ("LV", "GP") for letter in letters):
         raise ValueError(
-            f"architecture: got {architecture!r}, needs LV and GP joined by hyphens, such as LV-GP-GP"
+            f"architecture: got {brief(architecture)}, needs LV and GP joined by hyphens, such as LV-GP-GP"
         )
     if letters[-1] != "GP":
-        raise ValueError(f"architecture: got {architecture!r}, needs a GP as the last layer")
+        raise ValueError(f"architecture: got {brief(architecture)}, needs a GP as the last layer")
     return letters
 
 

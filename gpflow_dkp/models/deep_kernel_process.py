@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel, SeparateIndependent
 from gpflow.likelihoods import Likelihood
 
 from .. import gram
-from ..checks import check_choice, check_inducing_variable, check_positive_integer
+from ..checks import brief, check_choice, check_inducing_variable, check_positive_integer
 from ..gram import GramBlocks, InputBlocks
 from ..layers import GramLayer, InputInverseWishart, OutputGP
 from ..parallel import map_over_samples
@@ -400,7 +400,7 @@ class DeepKernelProcess(MonteCarloModel):
 def check_layers(layers: Sequence[GramLayer]) -> None:
     """Raise `ValueError` unless these are layers on Gram matrices, an `OutputGP` last, that fit together."""
     if not isinstance(layers, Sequence) or not layers:
-        raise ValueError(f"layers: got {layers!r}, needs a list of layers on Gram matrices")
+        raise ValueError(f"layers: got {brief(layers)}, needs a list of layers on Gram matrices")
     for layer in layers:
         if not isinstance(layer, GramLayer):
             raise ValueError(

@@ -17,6 +17,7 @@ from sklearn.cluster import KMeans
 from typing_extensions import Self
 
 from ..checks import (
+    brief,
     check_choice,
     check_flag,
     check_inducing_variable,
@@ -117,7 +118,7 @@ class DeepModel(DeepKernelProcess):
     ) -> dict[str, Any]:
         """Arguments of the constructor that follow from the data."""
         if width is not None:
-            raise ValueError(f"width: got {width}, {cls.__name__} has no widths")
+            raise ValueError(f"width: got {brief(width)}, {cls.__name__} has no widths")
         return {}
 
     @classmethod

@@ -18,10 +18,11 @@ from ..checks import (
     check_inducing_variable,
     check_positive,
     check_positive_integer,
+    check_seed,
 )
 from ..means import Mean
 from ..networks import MultilayerPerceptron
-from .checks import check_arrays, check_num_latent_gps, check_targets
+from .checks import check_arrays, check_likelihood, check_num_latent_gps, check_targets
 from .from_data import KERNELS, cluster, logarithmic_parameters
 from .marginal_likelihood import marginal_likelihood_start
 
@@ -117,9 +118,12 @@ class GWIFromData:
             check_positive("noise_variance", noise_variance)
         num_inducing = round(np.sqrt(len(X))) if num_inducing is None else num_inducing
         check_positive_integer("num_inducing", num_inducing)
+        check_seed("seed", seed)
+        if likelihood is not None:
+            check_likelihood(likelihood)
         targets = latent_targets(likelihood, Y)
         with logarithmic_parameters():
-            if isinstance(kernel, str):
+            if not isinstance(kernel, Kernel):
                 check_choice("kernel", kernel, tuple(KERNELS))
                 kernel = KERNELS[kernel](X.shape[1])
             if num_marginal_points:

@@ -14,7 +14,7 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
-from ..checks import check_choice, check_flag, check_positive_integer
+from ..checks import brief, check_choice, check_flag, check_positive_integer
 from ..layers import FeatureLayer, Observed
 from ..layers.features.latent_variable import expected_log_ratio, sampled_log_ratio
 from ..parallel import map_over_samples
@@ -125,6 +125,8 @@ class LatentVariableDGP(MonteCarloModel):
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
         """
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise ValueError(f"data: got {brief(data)}, needs a pair (X, Y)")
         X, Y = data
         check_shapes(X, Y)
         likelihood = likelihood or gpflow.likelihoods.Gaussian(0.01)

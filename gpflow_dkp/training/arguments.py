@@ -14,17 +14,11 @@ import tensorflow as tf
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
-from ..checks import check_positive_integer
+from ..checks import brief, check_positive_integer
 from ..random import as_seed
 from .history import History
 
 Callback: TypeAlias = "Callable[[int], Any] | Callable[[int, History], Any]"
-
-
-def brief(value: object) -> str:
-    """A value in an error message: itself where that is short, its type otherwise."""
-    text = repr(value)
-    return text if len(text) < 60 and "\n" not in text else type(value).__name__
 
 
 def check_model(model: BayesianModel) -> None:

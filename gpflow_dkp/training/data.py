@@ -12,7 +12,7 @@ from gpflow.base import RegressionData
 from gpflow.models import BayesianModel
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
-from ..checks import check_positive_integer
+from ..checks import brief, check_positive_integer
 from ..models import MonteCarloModel
 from ..models.checks import check_arrays, check_targets
 from .agreement import fingerprint
@@ -260,7 +260,7 @@ def training_data(
 
 def _refuse_batch_size(batch_size: int | None, because: str) -> None:
     if batch_size is not None:
-        raise ValueError(f"batch_size: got {batch_size!r}, but {because}; set it to None")
+        raise ValueError(f"batch_size: got {brief(batch_size)}, but {because}; set it to None")
 
 
 def _check_rows_are_not_needed(model: MonteCarloModel, num_data: int) -> None:

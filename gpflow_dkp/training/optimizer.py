@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from ..checks import brief
 from .adam import FlatAdam
-from .arguments import brief
 from .schedules import Schedule, depends_on_num_steps, learning_rate_at
 
 

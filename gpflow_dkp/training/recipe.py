@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from .arguments import brief, is_real
+from ..checks import brief
+from .arguments import is_real
 from .schedules import PAPER_LEARNING_RATE, Cosine, LearningRate, check_learning_rate
 
 FAST_LEARNING_RATE = Cosine(5e-2)

@@ -11,6 +11,7 @@ from typing import TypeAlias, cast
 
 import tensorflow as tf
 
+from ..checks import brief
 from .arguments import is_real
 
 
@@ -71,18 +72,18 @@ def check_learning_rate(learning_rate: LearningRate, name: str = "learning_rate"
         schedule = tuple((float(start), float(rate)) for start, rate in pairs)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name}: got {learning_rate!r}, needs a rate, pairs (fraction of the steps, rate) or an "
+            f"{name}: got {brief(learning_rate)}, needs a rate, pairs (fraction of the steps, rate) or an "
             "ExponentialDecay"
         ) from error
     starts = [start for start, _ in schedule]
     rising = all(a < b for a, b in itertools.pairwise(starts))
     if not schedule or starts[0] != 0 or not rising or starts[-1] >= 1:
         raise ValueError(
-            f"{name}: got {learning_rate}, needs a rate or pairs (fraction, rate) with "
+            f"{name}: got {brief(learning_rate)}, needs a rate or pairs (fraction, rate) with "
             "fractions rising from 0 to below 1"
         )
     if any(not 0 < rate < math.inf for _, rate in schedule):
-        raise ValueError(f"{name}: got {learning_rate}, needs positive rates")
+        raise ValueError(f"{name}: got {brief(learning_rate)}, needs positive rates")
     return schedule
 
 

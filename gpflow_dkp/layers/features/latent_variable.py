@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance
 
-from ...checks import check_positive_integer
+from ...checks import brief, check_positive_integer, check_positive_integers
 from ...networks import MultilayerPerceptron
 from ...random import Seed, as_seed, normal
 from .base import FeatureLayer, Observed
@@ -42,8 +42,9 @@ class Encoder(MultilayerPerceptron):
         seed: int | Sequence[int] = 0,
         name: str | None = None,
     ) -> None:
-        for size in (input_dim, *widths, latent_dim):
-            check_positive_integer("Encoder's input_dim, widths and latent_dim", size)
+        check_positive_integers("Encoder's widths", widths)
+        for size in (input_dim, latent_dim):
+            check_positive_integer("Encoder's input_dim and latent_dim", size)
         super().__init__(
             input_dim,
             2 * latent_dim,
@@ -97,11 +98,11 @@ class LatentVariableLayer(FeatureLayer):
         if (encoder is None) == (num_points is None):
             raise ValueError(
                 "LatentVariableLayer: needs an encoder, or num_points for free parameters of each data "
-                f"point, and not both; got encoder={encoder!r}, num_points={num_points!r}"
+                f"point, and not both; got encoder={brief(encoder)}, num_points={brief(num_points)}"
             )
         if encoder is not None and not callable(encoder):
             raise ValueError(
-                f"encoder: got {encoder!r}, needs a callable from [N, D + P] to mean and variance [N, d]"
+                f"encoder: got {brief(encoder)}, needs a callable from [N, D + P] to mean and variance [N, d]"
             )
         self.latent_dim = latent_dim
         self.encoder = encoder

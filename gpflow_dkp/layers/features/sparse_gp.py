@@ -15,7 +15,7 @@ from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.utilities import triangular
 
-from ...checks import check_inducing_variable, check_positive, check_positive_integer
+from ...checks import brief, check_inducing_variable, check_positive, check_positive_integer
 from ...jitter import IGNORING_JITTER, jitter_variable
 from ...linalg import cholesky, outer_product, quadratic_forms, transpose
 from ...parallel import part_sizes
@@ -95,7 +95,12 @@ class SparseGP(FeatureLayer):
         if not isinstance(kernel, Kernel):
             raise ValueError(f"kernel: got {type(kernel).__name__}, needs a GPflow kernel")
         if projection is not None:
-            projection = np.asarray(projection, dtype=gpflow.default_float())
+            try:
+                projection = np.asarray(projection, dtype=gpflow.default_float())
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"projection: got {brief(projection)}, needs numbers [P, {num_latent_gps}]"
+                ) from error
             if projection.ndim != 2 or projection.shape[1] != num_latent_gps:
                 raise ValueError(
                     f"projection: got shape {projection.shape}, needs [P, {num_latent_gps}], one column "

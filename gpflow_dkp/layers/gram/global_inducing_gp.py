@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
-from ...checks import check_choice, check_positive_integer
+from ...checks import check_choice, check_positive_integer, check_seeds
 from ...gram import FeatureBlocks
 from ...linalg import (
     PositiveDefinite,
@@ -80,6 +80,7 @@ class GlobalInducingGP(GramLayer):
         self.width = width
         self.log_ratio = log_ratio
         self._prior_scale = 1.0 if output else 1.0 / width
+        check_seeds("seed", seed)
         start = np.random.default_rng(seed).normal(size=(num_inducing, width)) / np.sqrt(width)
         self.v = Parameter(np.zeros_like(start) if output else start)
         self.precision_tril = precision_parameter(3.0 * np.eye(num_inducing))

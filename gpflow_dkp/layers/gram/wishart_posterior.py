@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 
-from ...checks import check_choice, check_positive_integer
+from ...checks import check_choice, check_positive_integer, check_seeds
 from ...distributions import GeneralisedWishart
 from ...distributions.bartlett_law import BartlettLaw
 from ...distributions.wishart_divergence import (
@@ -98,6 +98,7 @@ class GWPosterior(WishartPosterior):
         self._below_diagonal = np.tril(np.ones((num_inducing, self.rank)), -1)
 
         # Less noise than the prior: a wide T gives the layers above nothing to learn from.
+        check_seeds("seed", seed)
         rng = np.random.default_rng(seed)
         dof = width - np.arange(self.rank)
         self.alpha = Parameter(dof / 2.0, transform=tfb.Exp())
