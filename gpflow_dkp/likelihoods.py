@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import gpflow
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.base import TensorType
 
 from .mixture import normal_cdf
@@ -20,6 +21,7 @@ class RobustMax(gpflow.likelihoods.RobustMax):
     function where it prints a density, and standard deviations where the published code has variances).
     """
 
+    @inherit_check_shapes
     def prob_is_largest(
         self, Y: TensorType, mu: TensorType, var: TensorType, gh_x: TensorType, gh_w: TensorType
     ) -> tf.Tensor:

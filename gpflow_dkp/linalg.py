@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
+from check_shapes import check_shapes
 
 BLOCK = 32
 """Columns of a symmetric gradient that are found together."""
@@ -64,6 +65,7 @@ def inverse_triangular(chol: tf.Tensor) -> tf.Tensor:
     return tf.linalg.triangular_solve(chol, tf.broadcast_to(eye, tf.shape(chol)))
 
 
+@check_shapes("matrix: [batch..., M, M]")
 def positive_definite(matrix: tf.Tensor) -> PositiveDefinite:
     """Factorise `matrix` [..., M, M] once, for the functions of this module."""
     chol = tf.linalg.cholesky(tf.stop_gradient(matrix))
@@ -79,6 +81,7 @@ def _from_chol(matrix: tf.Tensor, chol: tf.Tensor) -> PositiveDefinite:
     return PositiveDefinite(matrix, chol, inverse_chol, inverse)
 
 
+@check_shapes("matrix: [batch..., M, M]", "other: [batch..., M, M]")
 def positive_definite_and_cholesky(
     matrix: tf.Tensor, other: tf.Tensor
 ) -> tuple[PositiveDefinite, tf.Tensor]:
@@ -91,6 +94,7 @@ def positive_definite_and_cholesky(
     return _from_chol(matrix, chol), _attach_cholesky_gradient(other, chol_other)
 
 
+@check_shapes("matrix: [batch..., M, M]", "chol: [batch..., M, M]", "return: [batch..., M, M]")
 def cholesky(matrix: tf.Tensor, chol: tf.Tensor | None = None) -> tf.Tensor:
     """Lower Cholesky factor of `matrix` [..., M, M], with a cheaper gradient than TensorFlow's.
 
@@ -151,6 +155,7 @@ def half_logdet_from_chol(chol: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.math.log(tf.linalg.diag_part(chol)), -1)
 
 
+@check_shapes("prior.matrix: [batch..., M, M]", "rhs: [batch..., M, D]", "return: [batch..., M, D]")
 def solve(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
     """K^{-1} rhs for rhs [..., M, D] with few columns; gradient dK = -(K^{-1} d) (K^{-1} rhs)^T."""
 
@@ -172,6 +177,11 @@ def solve(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
     return forward(prior.matrix, rhs)
 
 
+@check_shapes(
+    "prior.matrix: [batch..., M, M]",
+    "rhs: [rhs_batch..., M, D]",
+    "return: [rhs_batch..., M, D]",
+)
 def solve_shared(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
     """`solve` for rhs [S, M, D], side by side when the matrix has no sample dimension."""
     if prior.matrix.shape.rank == 2 and rhs.shape.rank == 3:
@@ -179,6 +189,7 @@ def solve_shared(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
     return solve(prior, rhs)
 
 
+@check_shapes("prior.matrix: [batch..., M, M]", "other: [M, M]", "return: [batch...]")
 def trace_of_solve(prior: PositiveDefinite, other: tf.Tensor) -> tf.Tensor:
     """tr(K^{-1} E) [...] for a symmetric E [M, M] shared by the batch; dK = -K^{-1} E K^{-1}."""
 
@@ -200,6 +211,12 @@ def trace_of_solve(prior: PositiveDefinite, other: tf.Tensor) -> tf.Tensor:
     return forward(prior.matrix, other)
 
 
+@check_shapes(
+    "prior.matrix: [batch..., M, M]",
+    "chol: [batch..., M, M]",
+    "middle: [M, M]",
+    "return: [batch...]",
+)
 def trace_of_congruence(
     prior: PositiveDefinite,
     chol: tf.Tensor,
@@ -325,6 +342,7 @@ def conditional(
     return Conditional(*forward(prior.matrix, features, cross))
 
 
+@check_shapes("root: [batch..., M, D]", "return: [batch..., M, M]")
 @tf.custom_gradient
 def outer_product(
     root: tf.Tensor,
@@ -333,6 +351,7 @@ def outer_product(
     return tf.matmul(root, root, transpose_b=True), lambda d: (d + transpose(d)) @ root
 
 
+@check_shapes("points: [N, K, M]", "matrices: [L, M, M]", "return: [N, L, K, K]")
 def quadratic_forms(points: tf.Tensor, matrices: tf.Tensor) -> tf.Tensor:
     """a_k^T S_l a_j [N, L, K, K] for points a [N, K, M] and symmetric S [L, M, M].
 
@@ -399,6 +418,7 @@ def matmul(
     return forward(a, b)
 
 
+@check_shapes("chol: [batch..., M, M]", "rhs: [batch..., M, N]", "return: [batch..., M, N]")
 def triangular_solve(
     chol: tf.Tensor, rhs: tf.Tensor, gradient_dtype: tf.DType | None = None
 ) -> tf.Tensor:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance, TensorType
 
 from .checks import check_positive_integer
@@ -30,6 +31,7 @@ class Mixture(NamedTuple):
     mean: tf.Tensor
     variance: tf.Tensor
 
+    @check_shapes("return[0]: [N..., P]", "return[1]: [N..., P]")
     def moments(self) -> MeanAndVariance:
         """Mean and variance of the mixture, [N, P] each."""
         mean, variance = self._tensors()
@@ -38,6 +40,7 @@ class Mixture(NamedTuple):
             tf.reduce_mean(variance, 0) + tf.math.reduce_variance(mean, 0),
         )
 
+    @check_shapes("return: [S, N...]")
     def component_log_prob(self, y: TensorType) -> tf.Tensor:
         """Log density of y [N, P] under each component [S, N]."""
         mean, variance = self._tensors()
@@ -45,17 +48,20 @@ class Mixture(NamedTuple):
         log_normaliser = math.log(2.0 * math.pi) + tf.math.log(variance)
         return -0.5 * tf.reduce_sum(tf.square(standardised) + log_normaliser, -1)
 
+    @check_shapes("return: [N...]")
     def log_prob(self, y: TensorType) -> tf.Tensor:
         """Log density at y [N, P], of all outputs together [N]: log-mean-exp over components (MATH.md 10)."""
         density = self.component_log_prob(y)
         log_components = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_components
 
+    @check_shapes("return: [N..., P]")
     def cdf(self, y: TensorType) -> tf.Tensor:
         """Distribution function of each output at y [N, P]: [N, P]."""
         mean, variance = self._tensors()
         return tf.reduce_mean(normal_cdf((self._at(y) - mean) / tf.sqrt(variance)), 0)
 
+    @check_shapes("return: [L, N..., P]")
     def quantile(self, levels: Sequence[float] | np.ndarray) -> tf.Tensor:
         """Quantiles of each output [L, N, P], to rounding, differentiable in mean and variance.
 
@@ -81,6 +87,7 @@ class Mixture(NamedTuple):
             at_level, (tf.constant(tails, mean.dtype), signs), fn_output_signature=mean.dtype
         )
 
+    @check_shapes("return: [num_samples, N..., P]")
     def sample(self, num_samples: int, seed: Seed = None) -> tf.Tensor:
         """Independent draws [num_samples, N, P]: at each point of one component for all outputs.
 
@@ -104,6 +111,7 @@ class Mixture(NamedTuple):
         shape = tf.concat([[num_samples], points, [num_outputs]], 0)
         return tf.reshape(mean + tf.sqrt(variance) * noise, shape)
 
+    @check_shapes("return: [N..., P]")
     def crps(self, y: TensorType) -> tf.Tensor:
         """Continuous ranked probability score of each output at y [N, P]: [N, P], in the units of y.
 
@@ -202,6 +210,7 @@ def _mean_absolute(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     return math.sqrt(2.0 / math.pi) * scale * tf.exp(-tf.square(z)) + mean * tf.math.erf(z)
 
 
+@check_shapes("mean: [S, N..., P]", "scale: [S, N..., P]", "tail: []", "return: [N..., P]")
 def _lower_quantile(mean: tf.Tensor, scale: tf.Tensor, tail: tf.Tensor) -> tf.Tensor:
     """Where the distribution function is `tail` [], at most 1/2: [N, P], with its derivatives."""
     quantile = _solve(*(tf.stop_gradient(part) for part in (mean, scale, tail)))

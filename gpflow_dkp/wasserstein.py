@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 
 from .checks import brief, check_positive_integer
 from .layers.base import MIN_VARIANCE
@@ -49,10 +50,25 @@ class LowRankUpdate(NamedTuple):
     right: tf.Tensor
     excess: tf.Tensor
 
+    @check_shapes(
+        "self.prior: [B, S]",
+        "self.left: [B, M]",
+        "self.right: [S, M]",
+        "self.excess: [P, M, M]",
+        "return: [P, B, S]",
+    )
     def to_dense(self) -> tf.Tensor:
         """r_BS [P, B, S]."""
         return self.prior + self.left @ self._excess_at_right()
 
+    @check_shapes(
+        "matrix: [R, B]",
+        "self.prior: [B, S]",
+        "self.left: [B, M]",
+        "self.right: [S, M]",
+        "self.excess: [P, M, M]",
+        "return: [P, R, S]",
+    )
     def multiplied_by(self, matrix: tf.Tensor) -> tf.Tensor:
         """`matrix` [R, B] times r_BS: [P, R, S]."""
         return matrix @ self.prior + (matrix @ self.left) @ self._excess_at_right()
@@ -85,11 +101,13 @@ class Measures(NamedTuple):
     excess: tf.Tensor
     jitter: tf.Tensor
 
+    @check_shapes("return[0]: [B, B]")
     def covariances(self) -> tuple[tf.Tensor, LowRankUpdate]:
         """k_BB [B, B] and r_BB."""
         prior = self.kernel(self.points)
         return prior, LowRankUpdate(prior, self.basis, self.basis, self.excess)
 
+    @check_shapes("chosen: [S]", "return[0]: [B, S]")
     def covariances_with(self, chosen: tf.Tensor) -> tuple[tf.Tensor, LowRankUpdate]:
         """k_BS [B, S] and r_BS for rows S of the batch [S]."""
         prior = self.kernel(self.points, tf.gather(self.points, chosen))
@@ -111,6 +129,7 @@ class CrossTerm(abc.ABC):
     """How c is estimated."""
 
     @abc.abstractmethod
+    @check_shapes("measures.points: [B, D]", "measures.mean: [B, P]", "return: [P]")
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
         """c [P] of the measures at a batch.
 
@@ -144,6 +163,7 @@ class OfSomePoints(CrossTerm, abc.ABC):
 class Nystrom(OfSomePoints):
     """Of the Nystrom approximations of both covariances: never above the batch's c, so that W2 is a bound."""
 
+    @inherit_check_shapes
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
         """c [P], `nystrom_cross_term`."""
         chosen = self.choose(measures.points, seed)
@@ -158,6 +178,7 @@ class Nystrom(OfSomePoints):
 class Eigenvalues(OfSomePoints):
     """[NeurIPS22]'s estimate, noisier than `Nystrom`."""
 
+    @inherit_check_shapes
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
         """c [P], `eigenvalue_cross_term`."""
         return eigenvalue_cross_term(*measures.covariances_with(self.choose(measures.points, seed)))
@@ -167,6 +188,7 @@ class Eigenvalues(OfSomePoints):
 class Exact(CrossTerm):
     """Of the whole batch, at the cost of its cube."""
 
+    @inherit_check_shapes
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
         """c [P], `exact_cross_term`."""
         k_bb, r_bb = measures.covariances()
@@ -208,6 +230,7 @@ def as_cross_term(cross_term: str | CrossTerm, num_points: int | None = None) ->
     return cross_term
 
 
+@check_shapes("points: [B, D]", "return: [S]")
 def choose_points(points: tf.Tensor, wanted: int | None, seed: tf.Tensor) -> tf.Tensor:
     """S rows of points [B, D], without repetition [S].
 
@@ -224,6 +247,13 @@ def choose_points(points: tf.Tensor, wanted: int | None, seed: tf.Tensor) -> tf.
         return tf.math.top_k(tf.random.stateless_uniform([size], seed), count).indices
 
 
+@check_shapes(
+    "measures.prior_mean: [broadcast B, broadcast P]",
+    "measures.prior_variance: [B, 1]",
+    "measures.mean: [B, P]",
+    "measures.variance: [B, P]",
+    "return: []",
+)
 def squared_distance(measures: Measures, cross_term: CrossTerm, seed: tf.Tensor) -> tf.Tensor:
     """W2^2 on the batch, summed over outputs []."""
     shift = tf.square(measures.prior_mean - measures.mean)
@@ -231,6 +261,7 @@ def squared_distance(measures: Measures, cross_term: CrossTerm, seed: tf.Tensor)
     return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross_term.estimate(measures, seed))
 
 
+@check_shapes("squared: []", "return: []")
 def root_distance(squared: tf.Tensor) -> tf.Tensor:
     """W2 of W2^2 []; 0, with a gradient of 0, where rounding leaves no positive number."""
     positive_part = squared > MIN_VARIANCE[squared.dtype]
@@ -285,6 +316,7 @@ def _finite_or_identity(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.where(finite, matrix, tf.eye(tf.shape(matrix)[-1], dtype=matrix.dtype)), finite
 
 
+@check_shapes("matrix: [batch..., R, C]", "return: [batch...]")
 @tf.custom_gradient
 def nuclear_norm(
     matrix: tf.Tensor,
@@ -298,6 +330,11 @@ def nuclear_norm(
     return tf.reduce_sum(values, -1), grad
 
 
+@check_shapes(
+    "matrix: [batch..., R, S]",
+    "covariance: [broadcast batch..., S, S]",
+    "return: [batch...]",
+)
 @tf.custom_gradient
 def whitened_nuclear_norm(
     matrix: tf.Tensor, covariance: tf.Tensor
@@ -325,6 +362,7 @@ def whitened_nuclear_norm(
     return tf.reduce_sum(values, -1), grad
 
 
+@check_shapes("k_bs: [B, S]", "k_ss: [S, S]", "r_ss: [P, S, S]", "return: [P]")
 def nystrom_cross_term(
     k_bs: tf.Tensor,
     k_ss: tf.Tensor,
@@ -351,6 +389,7 @@ def nystrom_cross_term(
     return whitened_nuclear_norm(_multiply(phi_p, r_bs), r_ss + eye) / num_points
 
 
+@check_shapes("k_bb: [B, B]", "r_bb: [P, B, B]", "return: [P]")
 def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float) -> tf.Tensor:
     """c on the whole batch, ||F_K^T F_R||_* / B with Cholesky factors F; costs O(P B^3).
 
@@ -370,6 +409,7 @@ def _multiply(matrix: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
     return r_bs.multiplied_by(matrix) if isinstance(r_bs, LowRankUpdate) else matrix @ r_bs
 
 
+@check_shapes("k_bs: [B, S]", "return: [P]")
 def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
     """[NeurIPS22]'s estimate of c, sum_s sqrt(max(Re lambda_s, 0)) / sqrt(B S).
 
@@ -385,6 +425,7 @@ def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> t
     return roots / tf.sqrt(num_points * num_chosen)
 
 
+@check_shapes("k_bs: [B, S]", "return: [P, S]")
 def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
     """Eigenvalues of r_SB k_BS / (B S), complex [P, S], the largest real part first.
 

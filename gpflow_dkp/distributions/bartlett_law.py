@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 
 SERIES = (
     *(1 / 2, -9 / 8, 153 / 16, -21429 / 128, 1268343 / 256, -227803437 / 1024),
@@ -37,14 +38,31 @@ class BartlettLaw(NamedTuple):
     loc: tf.Tensor
     scale: tf.Tensor
 
+    @check_shapes(
+        "self.concentration: [broadcast batch..., p]",
+        "self.rate: [broadcast batch..., p]",
+        "self.loc: [broadcast batch..., P, p]",
+        "return: [batch..., P, p]",
+    )
     def mean(self) -> tf.Tensor:
         """E[T] [..., P, p]."""
         return self.moments()[0]
 
+    @check_shapes(
+        "self.concentration: [broadcast batch..., p]",
+        "self.rate: [broadcast batch..., p]",
+        "self.scale: [broadcast batch..., P, p]",
+        "return: [batch..., P, p]",
+    )
     def variance(self) -> tf.Tensor:
         """Elementwise variance of T [..., P, p]."""
         return self.moments()[1]
 
+    @check_shapes(
+        "self.concentration: [diagonal_batch..., p]",
+        "return[0]: [mean_batch..., P, p]",
+        "return[1]: [variance_batch..., P, p]",
+    )
     def moments(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and elementwise variance of T [..., P, p]."""
         mean, variance = root_gamma_moments(self.concentration)
@@ -53,6 +71,12 @@ class BartlettLaw(NamedTuple):
             self._trapezoidal(variance / self.rate, tf.square(self.scale)),
         )
 
+    @check_shapes(
+        "self.concentration: [broadcast batch..., p]",
+        "self.rate: [broadcast batch..., p]",
+        "return[0]: [batch..., p]",
+        "return[1]: [batch..., p]",
+    )
     def diagonal_cumulants(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Third and fourth cumulants of the T_jj, [..., p] each."""
         # With a the concentration, m and v the moments for rate 1, and m^2 + v = a:
@@ -62,10 +86,23 @@ class BartlettLaw(NamedTuple):
         fourth = a * (4.0 * v - 1.0) + 2.0 * v - 6.0 * tf.square(v)
         return third / self.rate**1.5, fourth / tf.square(self.rate)
 
+    @check_shapes(
+        "self.concentration: [broadcast batch..., p]",
+        "self.rate: [broadcast batch..., p]",
+        "return: [batch..., p]",
+    )
     def mean_log_diagonal(self) -> tf.Tensor:
         """E[log T_jj] = (digamma(concentration_j) - log rate_j) / 2, [..., p]."""
         return 0.5 * (tf.math.digamma(self.concentration) - tf.math.log(self.rate))
 
+    @check_shapes(
+        "self.concentration: [broadcast batch..., p]",
+        "self.rate: [broadcast batch..., p]",
+        "self.loc: [broadcast batch..., P, p]",
+        "self.scale: [broadcast batch..., P, p]",
+        "factor: [broadcast batch..., P, p]",
+        "return: [batch...]",
+    )
     def log_prob(self, factor: tf.Tensor) -> tf.Tensor:
         """log q(T) [...], with respect to Lebesgue measure on and below the diagonal (MATH.md 1).
 
@@ -89,6 +126,12 @@ class BartlettLaw(NamedTuple):
             - 0.5 * math.log(2.0 * math.pi) * self._num_normals
         )
 
+    @check_shapes(
+        "self.concentration: [broadcast batch..., p]",
+        "self.rate: [broadcast batch..., p]",
+        "self.scale: [broadcast batch..., P, p]",
+        "return: [batch...]",
+    )
     def entropy(self) -> tf.Tensor:
         """-E[log q(T)] [...]."""
         concentration, log_rate = self.concentration, tf.math.log(self.rate)
@@ -136,6 +179,7 @@ class BartlettLaw(NamedTuple):
         return tf.linalg.set_diag(entries, diagonal)
 
 
+@check_shapes("concentration: [batch...]", "return[0]: [batch...]", "return[1]: [batch...]")
 def root_gamma_moments(concentration: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance [...] of sqrt(x), x ~ Gamma(concentration, 1), to rounding in any precision.
 

@@ -15,10 +15,18 @@ from __future__ import annotations
 import math
 
 import tensorflow as tf
+from check_shapes import check_shapes
 
 from gpflow_dkp.distributions.multigamma import log_multigamma, multidigamma
 
 
+@check_shapes(
+    "prior_df: [broadcast batch...]",
+    "excess: [broadcast batch...]",
+    "half_logdet_ratio: [broadcast batch...]",
+    "trace: [broadcast batch...]",
+    "return: [batch...]",
+)
 def expected_log_ratio(
     dimension: int,
     prior_df: tf.Tensor,
@@ -39,6 +47,14 @@ def expected_log_ratio(
     return _log_ratio(dimension, prior_df, excess, half_logdet_ratio, log_diagonal, df * trace)
 
 
+@check_shapes(
+    "prior_df: [broadcast batch...]",
+    "excess: [broadcast batch...]",
+    "half_logdet_ratio: [broadcast batch...]",
+    "sum_log_diagonal: [broadcast batch...]",
+    "quadratic: [broadcast batch...]",
+    "return: [batch...]",
+)
 def sampled_log_ratio(
     dimension: int,
     prior_df: tf.Tensor,

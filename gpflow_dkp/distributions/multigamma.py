@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import tensorflow as tf
+from check_shapes import check_shapes
 
 
+@check_shapes("a: [batch...]", "return: [batch...]")
 def log_multigamma(a: tf.Tensor, p: int) -> tf.Tensor:
     """log MultiGamma_p(a) = p (p - 1) / 4 log(pi) + sum_{k < p} lgamma(a - k / 2).
 
@@ -19,6 +21,7 @@ def log_multigamma(a: tf.Tensor, p: int) -> tf.Tensor:
     )
 
 
+@check_shapes("a: [batch...]", "return: [batch...]")
 def multidigamma(a: tf.Tensor, p: int) -> tf.Tensor:
     """The derivative of `log_multigamma` with respect to `a`: sum_{k < p} digamma(a - k / 2).
 

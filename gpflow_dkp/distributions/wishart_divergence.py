@@ -21,12 +21,23 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from scipy.special import multigammaln
 
 from gpflow_dkp.distributions.bartlett_law import BartlettLaw
 from gpflow_dkp.distributions.multigamma import log_multigamma
 
 
+@check_shapes(
+    "df: [broadcast batch...]",
+    "law.concentration: [broadcast batch..., p]",
+    "law.rate: [broadcast batch..., p]",
+    "law.scale: [broadcast batch..., P, p]",
+    "half_logdet_ratio: [broadcast batch...]",
+    "quadratic: [broadcast batch...]",
+    "B: [broadcast batch..., p, p]",
+    "return: [batch...]",
+)
 def expected_log_ratio(
     df: Any,
     law: BartlettLaw,
@@ -49,6 +60,18 @@ def expected_log_ratio(
     return _log_ratio(df, law, log_diagonal, log_density, half_logdet_ratio, quadratic, B, divisor)
 
 
+@check_shapes(
+    "df: [broadcast batch...]",
+    "law.concentration: [broadcast batch..., p]",
+    "law.rate: [broadcast batch..., p]",
+    "law.scale: [broadcast batch..., P, p]",
+    "law.loc: [broadcast batch..., P, p]",
+    "factor: [broadcast batch..., P, p]",
+    "half_logdet_ratio: [broadcast batch...]",
+    "quadratic: [broadcast batch...]",
+    "B: [broadcast batch..., p, p]",
+    "return: [batch...]",
+)
 def sampled_log_ratio(
     df: Any,
     law: BartlettLaw,
@@ -69,6 +92,12 @@ def sampled_log_ratio(
     return _log_ratio(df, law, log_diagonal, log_density, half_logdet_ratio, quadratic, B, divisor)
 
 
+@check_shapes(
+    "law.concentration: [diagonal_batch..., p]",
+    "law.loc: [loc_batch..., P, p]",
+    "B: [B_batch..., p, p]",
+    "return: [batch..., P, P]",
+)
 def second_moment(law: BartlettLaw, B: tf.Tensor | None = None) -> tf.Tensor:
     """H = E[T B B^T T^T] [..., P, P]: E[T] B B^T E[T]^T + diag_k(sum_j V_kj (B B^T)_jj), V = Var T."""
     mean, variance = law.moments()

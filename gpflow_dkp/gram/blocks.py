@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.inducing_variables import InducingVariables
 
 from ..linalg import transpose
@@ -264,6 +265,7 @@ class InputBlocks(FeatureBlocks):
         super().__init__(Z, transpose(self.X), full_cov=full_cov)
 
 
+@check_shapes("matrix: [batch..., M, M]", "return: [batch..., M, M]")
 def with_diagonal(matrix: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
     """`matrix` [..., M, M] with `value` added to its diagonal."""
     # Adding a constant matrix, whose gradient is the identity, beats writing the diagonal.

@@ -8,6 +8,7 @@ from functools import partial, reduce, singledispatch
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow import covariances, kernels
 from gpflow.inducing_variables import InducingPoints, InducingVariables
 
@@ -27,6 +28,11 @@ class KernelNotComputableFromGram(ValueError):  # noqa: N818  # the public name 
         )
 
 
+@check_shapes(
+    "X: [batch..., N, D]",
+    "return.tt: [lead..., N] if not full_cov",
+    "return.tt: [lead..., N, N] if full_cov",
+)
 def from_inputs(
     kernel: kernels.Kernel,
     inducing_variable: InducingVariables | tf.Tensor,

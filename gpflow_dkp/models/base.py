@@ -9,6 +9,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
@@ -78,6 +79,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         """Columns D of the inputs."""
 
     @abc.abstractmethod
+    @check_shapes("return[0]: []", "return[1]: []")
     def elbo_terms(
         self,
         data: RegressionData,
@@ -93,6 +95,12 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         """What the inducing points fix in every layer, for S samples: a nest of tensors."""
 
     @abc.abstractmethod
+    @check_shapes(
+        "X: [N, D]",
+        "return[0]: [S, N, P]",
+        "return[1]: [S, N, P] if not full_cov",
+        "return[1]: [S, P, N, N] if full_cov",
+    )
     def condition_layers(
         self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
     ) -> MeanAndVariance:
@@ -131,6 +139,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
 
     # The bound
 
+    @check_shapes("return: []")
     def elbo(
         self,
         data: RegressionData,
@@ -155,6 +164,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
             scale = self.num_data / tf.cast(tf.shape(data[0])[0], expected.dtype)
         return scale * expected + self.kl_weight * log_ratio
 
+    @inherit_check_shapes
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """The `elbo` of fresh samples."""
         return self.elbo(data)
@@ -181,6 +191,11 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         ]
         return gpflow.utilities.deepcopy(self, {id(function): function for function in compiled})
 
+    @check_shapes(
+        "return[0]: [N, P]",
+        "return[1]: [N, P] if not full_cov",
+        "return[1]: [P, N, N] if full_cov",
+    )
     def predict_f(
         self,
         Xnew: InputData,
@@ -195,6 +210,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         posterior = Posterior(self, num_samples, seed)
         return posterior.predict_f(Xnew, full_cov, full_output_cov, batch_size=batch_size)
 
+    @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def predict_y(
         self,
         Xnew: InputData,
@@ -209,6 +225,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         posterior = Posterior(self, num_samples, seed)
         return posterior.predict_y(Xnew, full_cov, full_output_cov, batch_size=batch_size)
 
+    @check_shapes("return.mean: [S, N, P]", "return.variance: [S, N, P]")
     def predict_mixture(
         self,
         Xnew: InputData,
@@ -220,6 +237,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         """New observations as a mixture of Gaussians [S, N, P]: `Posterior.mixture`."""
         return Posterior(self, num_samples, seed).mixture(Xnew, batch_size=batch_size)
 
+    @check_shapes("return: [N]")
     def predict_log_density(
         self,
         data: RegressionData,
@@ -238,6 +256,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         """Mean of `predict_log_density` over held-out data, by which training may choose."""
         return float(np.mean(self.predict_log_density(data)))
 
+    @check_shapes("return: [L, N, P]")
     def predict_quantiles(
         self,
         Xnew: InputData,
@@ -251,6 +270,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         posterior = Posterior(self, num_samples, seed)
         return posterior.predict_quantiles(Xnew, levels, batch_size=batch_size)
 
+    @check_shapes("return: [S, N, P]")
     def predict_f_samples(
         self,
         Xnew: InputData,
@@ -267,6 +287,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
             Xnew, num_samples, full_cov, full_output_cov, seed=for_f, batch_size=batch_size
         )
 
+    @check_shapes("return: [S, N, P]")
     def predict_y_samples(
         self,
         Xnew: InputData,
@@ -283,6 +304,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         )
 
     @abc.abstractmethod
+    @check_shapes("return: [S, N, P]")
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:

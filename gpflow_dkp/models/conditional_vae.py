@@ -7,6 +7,7 @@ from typing import Any
 
 import gpflow
 import tensorflow as tf
+from check_shapes import inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 
 from ..checks import check_positive_integer, check_positive_integers, check_seed
@@ -80,6 +81,7 @@ class ConditionalVAE(MonteCarloModel):
         """Columns D of the inputs."""
         return self._num_features
 
+    @inherit_check_shapes
     def elbo_terms(
         self,
         data: RegressionData,
@@ -103,6 +105,7 @@ class ConditionalVAE(MonteCarloModel):
         """Nothing is global."""
         return ()
 
+    @inherit_check_shapes
     def condition_layers(
         self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
     ) -> MeanAndVariance:
@@ -124,6 +127,7 @@ class ConditionalVAE(MonteCarloModel):
         mean = self.decoder(tf.concat([latent, repeated], -1))
         return mean, NEGLIGIBLE * tf.ones_like(mean)
 
+    @inherit_check_shapes
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
@@ -149,6 +150,7 @@ class DeepKernelProcess(MonteCarloModel):
 
     # The bound
 
+    @inherit_check_shapes
     def elbo_terms(
         self,
         data: RegressionData,
@@ -164,6 +166,7 @@ class DeepKernelProcess(MonteCarloModel):
         expected = of_likelihood(self.likelihood, "variational_expectations", X, moments, seed, Y)
         return tf.reduce_mean(tf.reduce_sum(expected, -1)), tf.reduce_mean(log_ratio)
 
+    @check_shapes("return: []")
     def prior_kl(self, *, num_samples: int | None = None, seed: Seed = None) -> tf.Tensor:
         """Monte Carlo estimate of KL(Q || P) of all layers []."""
         draws = self.sample_layers(self._number_of_samples(num_samples), seed)
@@ -243,6 +246,7 @@ class DeepKernelProcess(MonteCarloModel):
         )
         return [draw, *others]
 
+    @inherit_check_shapes
     def condition_layers(
         self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
     ) -> MeanAndVariance:
@@ -272,6 +276,7 @@ class DeepKernelProcess(MonteCarloModel):
 
         return tf.nest.map_structure(part, draws)
 
+    @check_shapes("return[all][0]: [..., N, N]", "return[all][1]: [S, N, N]")
     def sample_grams(
         self,
         X: InputData,
@@ -300,6 +305,7 @@ class DeepKernelProcess(MonteCarloModel):
             pairs.append((K.tt, blocks.tt))
         return pairs
 
+    @inherit_check_shapes
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:
@@ -318,6 +324,7 @@ class DeepKernelProcess(MonteCarloModel):
             blocks = draw.inducing
         return self._plus_mean(draw.features, Xnew)
 
+    @check_shapes("return[0]: [M, P]", "return[1]: [M, M]")
     def output_layer_moments(
         self, *, num_samples: int | None = None, seed: Seed = None
     ) -> MeanAndVariance:

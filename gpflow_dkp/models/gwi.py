@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.functions import MeanFunction
@@ -183,6 +184,7 @@ class GWI(GWIFromData, TemperedModel):
         """False: a distance stands where a bound on the evidence has the Kullback-Leibler divergence."""
         return False
 
+    @inherit_check_shapes
     def elbo_terms(
         self,
         data: RegressionData,
@@ -200,6 +202,15 @@ class GWI(GWIFromData, TemperedModel):
         squared = squared_distance(measures, self.cross_term, seed)
         return tf.reduce_sum(expected), -DISTANCES[self.distance](squared, tf.shape(X)[0])
 
+    @check_shapes(
+        "return.points: [B, D]",
+        "return.prior_mean: [broadcast B, broadcast P]",
+        "return.prior_variance: [B, 1]",
+        "return.mean: [B, P]",
+        "return.variance: [B, P]",
+        "return.basis: [B, M]",
+        "return.excess: [P, M, M]",
+    )
     def measures(self, X: InputData) -> Measures:
         """Prior and posterior at X [B, D], untempered."""
         X, layer = self.check_inputs(X), self.output_layer
@@ -231,6 +242,7 @@ class GWI(GWIFromData, TemperedModel):
             )
         return mean
 
+    @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """KL(q(u) || p(u)) [] of the mean "svgp", as GPflow's SVGP has it; the objective does not use it.
 
@@ -243,6 +255,7 @@ class GWI(GWIFromData, TemperedModel):
             )
         return self.output_layer.prior_kl()
 
+    @check_shapes("return: []")
     def squared_distance(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:
         """W2^2 between posterior and prior on the points X [B, D], summed over outputs [].
 
@@ -253,6 +266,7 @@ class GWI(GWIFromData, TemperedModel):
             raise ValueError("X: got no rows, needs at least 1")
         return squared_distance(measures, self.cross_term, as_seed(seed))
 
+    @check_shapes("return: [P, S]")
     def spectrum(self, X: InputData, num_points: int | None = None, *, seed: Seed = 0) -> tf.Tensor:
         """Eigenvalues of the paper's cross term on X [B, D], complex [P, S], the largest first.
 
@@ -272,6 +286,7 @@ class GWI(GWIFromData, TemperedModel):
         """The output layer's factorisation; nothing is drawn."""
         return self.output_layer.sample()
 
+    @inherit_check_shapes
     def condition_layers(
         self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
     ) -> MeanAndVariance:
@@ -282,6 +297,7 @@ class GWI(GWIFromData, TemperedModel):
         temperature = tf.convert_to_tensor(self.temperature)
         return mean, (temperature[:, None, None] if full_cov else temperature) * variance
 
+    @inherit_check_shapes
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -21,7 +22,8 @@ from ..parallel import map_over_samples
 from ..random import Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
-from .checks import check_outputs_of_layers, check_shapes, check_targets, num_latent_gps_for
+from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
+from .checks import check_shapes as check_data_shapes
 from .sampled_likelihood import of_likelihood
 
 INFERENCES = ("vi", "iwvi", "iwvi-independent")
@@ -128,7 +130,7 @@ class LatentVariableDGP(MonteCarloModel):
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise ValueError(f"data: got {brief(data)}, needs a pair (X, Y)")
         X, Y = data
-        check_shapes(X, Y)
+        check_data_shapes(X, Y)
         likelihood = likelihood or gpflow.likelihoods.Gaussian(0.01)
         check_targets(likelihood, Y)
         layers = build_layers(
@@ -169,6 +171,7 @@ class LatentVariableDGP(MonteCarloModel):
         """Whether `elbo` is a bound on the log evidence: all but "iwvi-independent" are."""
         return self.inference != "iwvi-independent"
 
+    @inherit_check_shapes
     def elbo_terms(
         self,
         data: RegressionData,
@@ -200,6 +203,7 @@ class LatentVariableDGP(MonteCarloModel):
             local = _log_mean_exp(self._log_weights((X, Y), S, posteriors, latents, for_layers))
         return tf.reduce_sum(local) / S, -self.prior_kl()
 
+    @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """KL(Q || P) of the GP layers' inducing values []."""
         return -tf.add_n([draw.log_ratio for draw in self.sample_layers(1, 0)])
@@ -316,6 +320,7 @@ class LatentVariableDGP(MonteCarloModel):
             for number, layer in enumerate(self.layers)
         ]
 
+    @inherit_check_shapes
     def condition_layers(
         self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, *, full_cov: bool = False
     ) -> MeanAndVariance:
@@ -341,6 +346,7 @@ class LatentVariableDGP(MonteCarloModel):
         """M, the most of a layer."""
         return max(getattr(layer, "num_inducing", 0) for layer in self.layers)
 
+    @inherit_check_shapes
     def sample_prior(
         self, Xnew: InputData, num_samples: int = 1, *, seed: Seed = None
     ) -> tf.Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 
 from ..checks import check_positive_integer
@@ -53,6 +54,7 @@ class Posterior:
         for_draws, self._seed = split(seed, 2)
         self._draws = model.sample_layers(num_samples, for_draws)
 
+    @check_shapes("return.mean: [S, N, P]", "return.variance: [S, N, P]")
     def mixture_of_f(
         self, Xnew: InputData, *, batch_size: int | None = PREDICTION_BATCH
     ) -> Mixture:
@@ -60,6 +62,7 @@ class Posterior:
         X = self.model.check_inputs(Xnew)
         return Mixture(*_in_batches(self._moments, batch_size, 1, X))
 
+    @check_shapes("return.mean: [S, N, P]", "return.variance: [S, N, P]")
     def mixture(self, Xnew: InputData, *, batch_size: int | None = PREDICTION_BATCH) -> Mixture:
         """New observations at X [N, D] as a mixture [S, N, P].
 
@@ -71,6 +74,11 @@ class Posterior:
         X = self.model.check_inputs(Xnew)
         return Mixture(*_in_batches(self._moments_of_y, batch_size, 1, X))
 
+    @check_shapes(
+        "return[0]: [N, P]",
+        "return[1]: [N, P] if not full_cov",
+        "return[1]: [P, N, N] if full_cov",
+    )
     def predict_f(
         self,
         Xnew: InputData,
@@ -96,6 +104,7 @@ class Posterior:
         of_means /= tf.cast(tf.shape(mean)[0], mean.dtype)
         return tf.reduce_mean(mean, 0), tf.reduce_mean(covariance, 0) + of_means
 
+    @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def predict_y(
         self,
         Xnew: InputData,
@@ -110,6 +119,7 @@ class Posterior:
             raise NotImplementedError("predict_y: full_cov must be False, as in GPflow")
         return self.mixture(Xnew, batch_size=batch_size).moments()
 
+    @check_shapes("return: [N]")
     def predict_log_density(
         self,
         data: RegressionData,
@@ -126,6 +136,7 @@ class Posterior:
         log_samples = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_samples
 
+    @check_shapes("return: [L, N, P]")
     def predict_quantiles(
         self,
         Xnew: InputData,
@@ -146,6 +157,7 @@ class Posterior:
             )
         return self.mixture(Xnew, batch_size=batch_size).quantile(levels)
 
+    @check_shapes("return: [S, N, P]")
     def predict_f_samples(
         self,
         Xnew: InputData,
@@ -169,6 +181,7 @@ class Posterior:
         X = self.model.check_inputs(Xnew)
         return self._draw(X, num_samples, full_cov, as_seed(seed), batch_size)
 
+    @check_shapes("return: [S, N, P]")
     def predict_y_samples(
         self,
         Xnew: InputData,

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance, RegressionData, TensorType
 from gpflow.likelihoods import Gaussian, Likelihood, MultiClass
@@ -183,6 +184,7 @@ class TemperedClasses(MultiClass):
         return (1.0 - link.epsilon) * share + link.eps_k1 * (1.0 - share)
 
 
+@check_shapes("temperature: [P]", "X: [N, D]", "Y: [N, Q]", "moments[all]: [1, N, P]")
 def tempered_log_density(
     likelihood: Likelihood,
     temperature: np.ndarray,
@@ -199,6 +201,7 @@ def tempered_log_density(
 
 
 @singledispatch
+@check_shapes("X: [N, D]", "Y: [N, Q]", "moments[all]: [1, N, P]", "return: [P]")
 def best_temperature(
     likelihood: Likelihood,
     X: tf.Tensor,
@@ -250,6 +253,7 @@ def best_temperature(
 
 
 @best_temperature.register(Gaussian)
+@check_shapes("X: [N, D]", "Y: [N, P]", "moments[all]: [1, N, P]", "return: [P]")
 def _by_residuals(
     likelihood: Gaussian,
     X: tf.Tensor,

@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow.likelihoods import MultiClass
 from gpflow.quadrature import hermgauss
 from scipy import integrate, stats
@@ -216,3 +217,9 @@ def test_certain_predictions_are_the_link_itself() -> None:
     likelihood = multi_class(3)
     actual, _ = likelihood.predict_mean_and_var(np.zeros([2, 1]), mean, np.full([2, 3], 1e-8))
     np.testing.assert_allclose(actual, likelihood.invlink(mean), atol=1e-12)
+
+
+def test_labels_without_a_column_are_refused() -> None:
+    mean, variance = moments()
+    with pytest.raises(ShapeMismatchError, match="Y"):
+        RobustMax(J).prob_is_largest(np.zeros(N), mean, variance, *hermgauss(3))

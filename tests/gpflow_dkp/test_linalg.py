@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 
 from gpflow_dkp import linalg
 
@@ -389,3 +390,20 @@ def test_second_derivatives_are_those_of_the_formula(name: str, run: Callable) -
     for actual, expected in zip(run(fast, arguments)[1], run(plain, arguments)[1], strict=True):
         scale = np.max(np.abs(expected))
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * scale)
+
+
+WRONG_SHAPES: dict[str, Callable[[], tf.Tensor]] = {
+    "solve": lambda: linalg.solve(linalg.positive_definite(spd((S,))), dense(M, D)),
+    "trace of solve": lambda: linalg.trace_of_solve(
+        linalg.positive_definite(spd((S,))), symmetric(S, M, M)
+    ),
+    "quadratic forms": lambda: linalg.quadratic_forms(dense(N, M, 1), symmetric(S, M, M)),
+    "cholesky": lambda: linalg.cholesky(dense(M, N)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHAPES)
+def test_shapes_whose_gradient_would_be_another_are_refused(name: str) -> None:
+    """The first two broadcast forward, and would sum nothing backward."""
+    with pytest.raises(ShapeMismatchError):
+        WRONG_SHAPES[name]()

@@ -8,6 +8,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from scipy import integrate, optimize, special, stats
 
 from gpflow_dkp import mixture
@@ -457,3 +458,10 @@ def test_shapes_that_do_not_fit() -> None:
         Mixture(mean[:, 0, 0], variance[:, 0, 0]).moments()
     with pytest.raises(ValueError, match=r"y: got shape \(5,\), needs \(5, 1\)"):
         Mixture(mean[..., :1], variance[..., :1]).log_prob(np.zeros(5))
+
+
+def test_a_scale_shared_by_the_outputs_is_refused() -> None:
+    """It would broadcast."""
+    mean, variance = (tf.constant(part) for part in moments())
+    with pytest.raises(ShapeMismatchError, match="scale"):
+        mixture._lower_quantile(mean, variance[..., :1], tf.constant(0.1, mean.dtype))

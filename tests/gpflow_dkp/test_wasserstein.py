@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from scipy import linalg
 
 from gpflow_dkp.wasserstein import (
@@ -526,3 +527,21 @@ def test_root_of_the_distance() -> None:
         assert float(root) == max(value, 0.0) ** 0.5
         assert float(tape.gradient(root, point)) == expected
     assert np.isnan(root_distance(tf.constant(np.nan)))
+
+
+WRONG_SHAPES: dict[str, Callable] = {
+    "nystrom": lambda: nystrom_cross_term(
+        dense(B, S), np.eye(S), dense(P, B, S), np.eye(S), JITTER
+    ),
+    "exact": lambda: exact_cross_term(np.eye(B), np.eye(B), JITTER),
+    "update": lambda: LowRankUpdate(
+        dense(B, 1), dense(B, 3), dense(S, 3), np.stack([np.eye(3)] * P)
+    ).to_dense(),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHAPES)
+def test_shapes_that_would_broadcast_are_refused(name: str) -> None:
+    """One posterior covariance for all outputs, or one prior covariance for all points."""
+    with pytest.raises(ShapeMismatchError):
+        WRONG_SHAPES[name]()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import gpflow
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance
 
 from ...random import Seed
@@ -61,6 +62,7 @@ class FeatureLayer(gpflow.Module, abc.ABC):
         """
 
     @abc.abstractmethod
+    @check_shapes("features: [S, N, D]", "return: [S, N, P]")
     def condition(
         self,
         draw: Any,
@@ -78,9 +80,16 @@ class FeatureLayer(gpflow.Module, abc.ABC):
         """
 
     @abc.abstractmethod
+    @check_shapes("features: [S, N, D]", "return: [S, N, P]")
     def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:
         """Joint draws from the prior at features [S, N, D]: [S, N, P]."""
 
+    @check_shapes(
+        "features: [batch..., N, D]",
+        "return[0]: [batch..., N, P]",
+        "return[1]: [batch..., N, P] if not full_cov",
+        "return[1]: [batch..., P, N, N] if full_cov",
+    )
     def marginals(
         self, features: tf.Tensor, draw: Any = None, *, full_cov: bool = False
     ) -> MeanAndVariance:
@@ -92,6 +101,7 @@ class FeatureLayer(gpflow.Module, abc.ABC):
             f"layers: {type(self).__name__} has no marginals, needs another layer last"
         )
 
+    @check_shapes("observed.X: [N, D]", "return[0]: [N, d]", "return[1]: [N, d]")
     def latent_posterior(self, observed: Observed) -> MeanAndVariance:
         """Mean and variance [N, d] of the latent variables of data points, for layers that have some."""
         raise ValueError(f"{type(self).__name__} has no latent variables")

@@ -10,6 +10,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance
 
@@ -121,6 +122,7 @@ class LatentVariableLayer(FeatureLayer):
         """Columns of the features it gives for features of `input_dim` columns."""
         return input_dim + self.latent_dim
 
+    @inherit_check_shapes
     def latent_posterior(self, observed: Observed) -> MeanAndVariance:
         """Mean and variance of the latent variables of the data points [N, d].
 
@@ -155,6 +157,7 @@ class LatentVariableLayer(FeatureLayer):
         """Nothing is fixed by inducing points."""
         return LatentDraw(tf.zeros([], gpflow.default_float()))
 
+    @inherit_check_shapes
     def condition(
         self,
         draw: LatentDraw,
@@ -174,16 +177,19 @@ class LatentVariableLayer(FeatureLayer):
         shape = [num_samples, num_points, self.latent_dim]
         return self.append(features, tf.broadcast_to(latent, shape))
 
+    @check_shapes("features: [N, broadcast K, D]", "latent: [N, K, d]", "return: [N, K, E]")
     def append(self, features: tf.Tensor, latent: tf.Tensor) -> tf.Tensor:
         """Features [N, K, D] or [N, 1, D] with latent variables [N, K, d]: [N, K, D + d]."""
         shape = tf.concat([tf.shape(latent)[:2], tf.shape(features)[2:]], 0)
         return tf.concat([tf.broadcast_to(features, shape), latent], -1)
 
+    @inherit_check_shapes
     def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:
         """Features [S, N, D] with latent variables drawn from the prior: [S, N, D + d]."""
         return self.condition(self.sample(), features, seed=seed)
 
 
+@check_shapes("latent: [N, K, d]", "mean: [N, d]", "variance: [N, d]", "return: [N, K]")
 def sampled_log_ratio(latent: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """log N(w; 0, I) - log N(w; a, diag b) [N, K] at w [N, K, d], for a and b [N, d]."""
     deviation = tf.square(latent - mean[:, None]) / variance[:, None]
@@ -191,6 +197,7 @@ def sampled_log_ratio(latent: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -
     return 0.5 * tf.reduce_sum(terms, -1)
 
 
+@check_shapes("mean: [N, d]", "variance: [N, d]", "return: [N]")
 def expected_log_ratio(mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """-KL(N(a, diag b) || N(0, I)) [N] for a and b [N, d]."""
     terms = 1.0 + tf.math.log(variance) - variance - tf.square(mean)

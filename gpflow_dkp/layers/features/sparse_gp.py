@@ -7,6 +7,7 @@ from typing import NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter, covariances
 from gpflow.base import MeanAndVariance
 from gpflow.functions import MeanFunction
@@ -131,6 +132,12 @@ class SparseGP(FeatureLayer):
         """P."""
         return self.num_latent_gps if self.projection is None else self.projection.shape[0]
 
+    @check_shapes(
+        "return.tril: [M, M]",
+        "return.mean: [M, L]",
+        "return.excess: [L, M, M]",
+        "return.log_ratio: []",
+    )
     def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> WhitenedPosterior:
         """q of L^{-1} u, whatever `whiten` says; u is integrated out, nothing is drawn."""
         tril = cholesky(self._inducing_covariance())
@@ -143,6 +150,7 @@ class SparseGP(FeatureLayer):
         covariance = tf.concat([outer_product(part) for part in parts], 0)
         return WhitenedPosterior(tril, mean, covariance - eye, -gauss_kl(mean, root))
 
+    @inherit_check_shapes
     def marginals(
         self,
         features: tf.Tensor,
@@ -170,6 +178,7 @@ class SparseGP(FeatureLayer):
             variance = tf.matmul(variance, np.square(self.projection), transpose_b=True)
         return _unflatten(mean, features), _unflatten(variance, features)
 
+    @inherit_check_shapes
     def condition(
         self,
         draw: WhitenedPosterior,
@@ -203,6 +212,16 @@ class SparseGP(FeatureLayer):
             value = latent.mean + _flatten(scatter)
         return _unflatten(self._outputs(value, flat), features)
 
+    @check_shapes(
+        "points: [R, D]",
+        "draw.tril: [M, M]",
+        "draw.mean: [M, L]",
+        "draw.excess: [L, M, M]",
+        "return.basis: [R, M]",
+        "return.prior_variance: [R, 1]",
+        "return.mean: [R, L]",
+        "return.variance: [R, L]",
+    )
     def latent_marginals(self, points: tf.Tensor, draw: WhitenedPosterior) -> LatentMarginals:
         """Mean and variance of the L GPs at points [R, D], with what they are made of."""
         basis = self._whitened_cross(points, draw)
@@ -211,6 +230,7 @@ class SparseGP(FeatureLayer):
         variance = tf.maximum(variance, MIN_VARIANCE[variance.dtype])
         return LatentMarginals(basis, prior_variance, basis @ draw.mean, variance)
 
+    @check_shapes("X: [N_B, D]", "targets: [N_B, L]")
     def start_at_regression(
         self,
         X: tf.Tensor,
@@ -244,10 +264,12 @@ class SparseGP(FeatureLayer):
         self.q_mu.assign(mean)
         self.q_sqrt.assign(tf.tile(root[None], [self.num_latent_gps, 1, 1]))
 
+    @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
         """KL(q(u) || p(u)) summed over the L GPs []."""
         return -self.sample().log_ratio
 
+    @inherit_check_shapes
     def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:
         """Joint draws of f from the prior at features [S, N, D]: [S, N, P]; costs O(S N^3)."""
         tril = cholesky(self._with_jitter(self.kernel(features)))

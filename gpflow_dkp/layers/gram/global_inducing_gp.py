@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
@@ -94,6 +95,12 @@ class GlobalInducingGP(GramLayer):
         """K_ii, as features that a kernel of features may take."""
         return FeatureBlocks.of_inducing(tf.linalg.cholesky(K_ii))
 
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.features: [S, M, D]",
+        "return.log_ratio: [S]",
+        "return.prior.matrix: [batch..., M, M]",
+    )
     def sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:
@@ -113,6 +120,12 @@ class GlobalInducingGP(GramLayer):
             log_ratio = self._sampled_log_ratio(prior, noisy, noise_tril, features)
         return FeatureDraw(features, tf.broadcast_to(log_ratio, tf.shape(noise)[:1]), prior)
 
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.features: [S, M, D]",
+        "return.log_ratio: [S]",
+        "return.prior.matrix: [batch..., M, M]",
+    )
     def prior_sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:
@@ -189,17 +202,25 @@ def precision_parameter(start: np.ndarray) -> Parameter:
     return Parameter(start, transform=transform)
 
 
+@check_shapes("precision_tril: [M, M]", "return: [M, M]")
 def pseudo_noise_tril(precision_tril: tf.Tensor) -> tf.Tensor:
     """A factor R [M, M] of E = Lambda^{-1} = R R^T, upper triangular."""
     eye = tf.eye(tf.shape(precision_tril)[-1], dtype=precision_tril.dtype)
     return tf.linalg.triangular_solve(precision_tril, eye, adjoint=True)
 
 
+@check_shapes("K: [batch..., M, M]", "noise_tril: [M, M]", "return.matrix: [batch..., M, M]")
 def with_pseudo_noise(K: tf.Tensor, noise_tril: tf.Tensor) -> PositiveDefinite:
     """K + E with its factorisation."""
     return positive_definite(K + tf.matmul(noise_tril, noise_tril, transpose_b=True))
 
 
+@check_shapes(
+    "noisy.matrix: [batch..., M, M]",
+    "noise_tril: [M, M]",
+    "v: [batch..., M, P]",
+    "return: [batch...]",
+)
 def kl_divergence(noisy: PositiveDefinite, noise_tril: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """KL(Q || P) summed over the functions [...].
 
@@ -218,6 +239,7 @@ def kl_divergence(noisy: PositiveDefinite, noise_tril: tf.Tensor, v: tf.Tensor) 
     return 0.5 * (num_outputs * shared + quadratic)
 
 
+@check_shapes("v: [M, P]", "K: [batch..., M, M]", "return: [batch..., M, P]")
 def batched(v: tf.Tensor, K: tf.Tensor) -> tf.Tensor:
     """v [M, P] with the sample dimension of K, if it has one: [..., M, P]."""
     v = tf.convert_to_tensor(v)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes
 from gpflow import Parameter
 
 from ...checks import check_positive, check_positive_integer
@@ -162,6 +163,7 @@ class InputInverseWishart(GramLayer):
         """Z Z^T, at Omega's mean."""
         return FeatureBlocks.of_inducing(K_ii)
 
+    @check_shapes("return.log_ratio: [S]", "return.root: [S, R, R]")
     def sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> OmegaDraw | ScaledDraw:
@@ -179,6 +181,7 @@ class InputInverseWishart(GramLayer):
         log_ratio = self._expected_log_ratio(V)
         return self._draw(K_ii, V, self.delta + self.gamma, log_ratio, seed, num_samples)
 
+    @check_shapes("K_ii: [M, N_0]", "return.log_ratio: [S]", "return.root: [S, R, R]")
     def prior_sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> OmegaDraw | ScaledDraw:

@@ -9,6 +9,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
@@ -108,6 +109,13 @@ class InverseWishartLayer(GramLayer):
         if np.all(np.isfinite(chol)):
             self.V.assign(tf.sqrt(tf.convert_to_tensor(self.gamma)) * chol)
 
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.root: [S, M, M]",
+        "return.log_ratio: [S]",
+        "return.prior_tril: [batch..., M, M]",
+        "return.solved: [S, M, M]",
+    )
     def sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> InverseWishartDraw:
@@ -123,6 +131,13 @@ class InverseWishartLayer(GramLayer):
         log_ratio = tf.broadcast_to(log_ratio, tf.shape(bartlett.diag)[:1])
         return draw_of(prior_tril, posterior_tril, bartlett, log_ratio)
 
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.root: [S, M, M]",
+        "return.log_ratio: [S]",
+        "return.prior_tril: [batch..., M, M]",
+        "return.solved: [S, M, M]",
+    )
     def prior_sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> InverseWishartDraw:
@@ -212,6 +227,12 @@ def draw_of(
     return InverseWishartDraw(root, log_ratio, prior_tril, solved)
 
 
+@check_shapes(
+    "scale_tril: [broadcast batch..., M, M]",
+    "bartlett.diag: [S, M]",
+    "bartlett.below: [S, M, M]",
+    "return: [S, M, M]",
+)
 def inverse_wishart_root(scale_tril: tf.Tensor, bartlett: BartlettOfIdentity) -> tf.Tensor:
     """U = L T^{-T} [S, M, M], U U^T inverse Wishart with scale L L^T for L [..., M, M]."""
     factor = tf.stop_gradient(bartlett.factor)
@@ -235,6 +256,14 @@ def inverse_wishart_root(scale_tril: tf.Tensor, bartlett: BartlettOfIdentity) ->
     return transpose(forward(tf.sqrt(bartlett.diag), scale))
 
 
+@check_shapes(
+    "draw.root: [S, M, M]",
+    "draw.prior_tril: [batch..., M, M]",
+    "draw.solved: [S, M, M]",
+    "K_it: [batch..., M, N]",
+    "K_tt: [batch..., N] if not full_cov",
+    "K_tt: [batch..., N, N] if full_cov",
+)
 def condition_inverse_wishart(
     draw: Any,
     K_it: tf.Tensor,

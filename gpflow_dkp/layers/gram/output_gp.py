@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance
 from gpflow.kernels import Kernel, SeparateIndependent
@@ -99,7 +100,13 @@ class OutputGP(GramLayer):
         """Whether the outputs have one posterior covariance of their inducing values."""
         return self.shared_precision and not self._separate_kernels
 
-    def sample(  # type: ignore[override]  # nothing follows that would need its Gram matrix
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.noisy[all].matrix: [group_batch..., M, M]",
+        "return.v[all]: [group_batch..., M, Q]",
+        "return.log_ratio: [group_batch...]",
+    )
+    def sample(  # nothing follows that would need its Gram matrix
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> OutputDraw:
         """Factorise; nothing is drawn.
@@ -114,6 +121,7 @@ class OutputGP(GramLayer):
             kl.append(kl_divergence(noisy[-1], noise_tril, v[-1]))
         return OutputDraw(-tf.add_n(kl), tuple(noisy), tuple(v))
 
+    @check_shapes("K_ii: [batch..., M, M]", "return.features: [S, M, P]")
     def prior_sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:
@@ -170,6 +178,11 @@ class OutputGP(GramLayer):
         mean, variance = self.condition(draw, K.it, K.tt, full_cov=K.full_cov)
         return Marginals(mean, variance, draw.log_ratio)
 
+    @check_shapes(
+        "K_ii: [kernel_batch..., M, M]",
+        "return[0]: [batch..., M, P]",
+        "return[1]: [batch..., groups, M, M]",
+    )
     def inducing_moments(self, K_ii: tf.Tensor) -> MeanAndVariance:
         """Mean [..., M, P] and covariance [..., groups, M, M] of the inducing values under Q.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
+from check_shapes import check_shapes
 from gpflow.kernels import Kernel
 
 from ...checks import check_choice, check_positive_integer
@@ -70,6 +71,12 @@ class WishartLayer(GramLayer):
         """Start the posterior at the scale of K_ii [M, M]."""
         self.posterior.start_at(K_ii, random=random)
 
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.features: [S, M, D]",
+        "return.log_ratio: [S]",
+        "return.prior.matrix: [batch..., M, M]",
+    )
     def sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:
@@ -78,6 +85,12 @@ class WishartLayer(GramLayer):
         K_ii = tf.convert_to_tensor(K_ii)
         return self.posterior.sample(K_ii, seed=seed, num_samples=num_samples)
 
+    @check_shapes(
+        "K_ii: [batch..., M, M]",
+        "return.features: [S, M, D]",
+        "return.log_ratio: [S]",
+        "return.prior.matrix: [batch..., M, M]",
+    )
     def prior_sample(
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:

@@ -11,6 +11,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 
 from ...checks import check_choice, check_positive_integer, check_seeds
@@ -56,6 +57,12 @@ class WishartPosterior(gpflow.Module, abc.ABC):
         self.gradient_dtype: tf.DType | None = None
 
     @abc.abstractmethod
+    @check_shapes(
+        "K: [batch..., M, M]",
+        "return.features: [S, M, D]",
+        "return.log_ratio: [S]",
+        "return.prior.matrix: [batch..., M, M]",
+    )
     def sample(
         self, K: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:
@@ -127,6 +134,7 @@ class GWPosterior(WishartPosterior):
         parameters = (self.alpha, self.beta, self.mu, self.sigma)
         return BartlettLaw(*(tf.convert_to_tensor(parameter) for parameter in parameters))
 
+    @inherit_check_shapes
     def sample(
         self, K: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:

@@ -6,6 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from scipy import stats
 from wishart_reference import bartlett_log_prob, bartlett_sample, parameters, standard_parameters
 
@@ -125,3 +126,10 @@ def test_law_is_that_of_the_factor() -> None:
         values = masked.entropy() + masked.log_prob(bartlett_sample(4, 3))
     np.testing.assert_array_equal(masked.entropy(), law.entropy())
     np.testing.assert_array_equal(np.triu(tape.gradient(values, scale)), np.zeros((4, 3)))
+
+
+def test_a_concentration_shared_by_the_columns_is_refused() -> None:
+    """It would broadcast, and count once in the entropy's sum."""
+    law = law_of(4, 3)
+    with pytest.raises(ShapeMismatchError, match="concentration"):
+        law._replace(concentration=law.concentration[:1]).entropy()

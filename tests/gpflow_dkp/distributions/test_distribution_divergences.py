@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes.exceptions import ShapeMismatchError
 from scipy.special import digamma, gammaln, multigammaln
 from test_distribution_generalised_wishart import KINDS, left_and_right, make, matrices
 from wishart_reference import (
@@ -259,3 +260,11 @@ def test_inverse_wishart_log_ratios() -> None:
     )
     difference = prior.log_prob(G) - posterior.log_prob(G)
     np.testing.assert_allclose(sampled, difference, rtol=0, atol=1e-9)
+
+
+def test_a_factor_of_another_rank_than_the_law_is_refused() -> None:
+    """B [1, 1] would broadcast over the columns of T."""
+    law = BartlettFactor(tf.constant(7.0, tf.float64), 4).law
+    zero = tf.zeros([], law.loc.dtype)
+    with pytest.raises(ShapeMismatchError, match="B"):
+        wishart_divergence.expected_log_ratio(7, law, zero, zero, B=tf.ones([1, 1], law.loc.dtype))

@@ -6,6 +6,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow import kernels as k
 from gram_cases import (
     BLOCKS,
@@ -24,6 +25,7 @@ from gram_cases import (
 
 from gpflow_dkp import gram
 from gpflow_dkp.gram import FeatureBlocks, GramBlocks, KernelNotComputableFromGram
+from gpflow_dkp.gram.blocks import with_diagonal
 
 blocks = pytest.mark.parametrize("blocks", BLOCKS)
 samples = pytest.mark.parametrize("samples", [None, S])
@@ -496,3 +498,9 @@ def test_subclass_of_arc_cosine_is_evaluated_on_inputs_as_it_says() -> None:
     Z, X = (part.numpy() for part in features(None))
     for kernel in (HalfArcCosine(1), HalfArcCosine(1) + k.Constant(0.2)):
         np.testing.assert_array_equal(gram.from_inputs(kernel, Z, X).it, kernel(Z, X))
+
+
+def test_a_matrix_that_is_not_square_has_no_diagonal() -> None:
+    """A single column would broadcast."""
+    with pytest.raises(ShapeMismatchError, match="matrix"):
+        with_diagonal(tf.ones([M, 1], tf.float64), tf.constant(1.0, tf.float64))

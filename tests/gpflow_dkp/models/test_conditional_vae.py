@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from scipy import stats
 
 from gpflow_dkp.models import ConditionalVAE
@@ -96,3 +97,8 @@ def test_vae_bound_is_of_rows_alone_and_is_one() -> None:
 def test_vae_refuses_bad_arguments_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         ConditionalVAE(**{"num_features": 2, **changes})
+
+
+def test_conditioning_on_a_single_column_is_refused() -> None:
+    with pytest.raises(ShapeMismatchError, match="X"):
+        vae().condition_layers((), tf.zeros([4], tf.float64), 3, 0)

@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow.kernels import SquaredExponential
 from gpflow.likelihoods import Gaussian
 from gwi_cases import (
@@ -27,6 +28,7 @@ from gpflow_dkp.models import GWI
 from gpflow_dkp.training import fit
 from gpflow_dkp.wasserstein import (
     DISTANCES,
+    squared_distance,
 )
 
 
@@ -244,3 +246,12 @@ def test_a_failed_step_is_repeated_with_more_jitter() -> None:
     assert history.recoveries == [0, 1]
     assert np.all(np.isfinite(history.elbo))
     assert float(model.jitter) == 1e-7
+
+
+def test_measures_of_one_mean_for_all_outputs_are_refused() -> None:
+    """They would broadcast."""
+    model = make_model()
+    measures = model.measures(X)
+    measures = measures._replace(mean=measures.mean[:, :1])
+    with pytest.raises(ShapeMismatchError, match="mean"):
+        squared_distance(measures, model.cross_term, tf.constant([0, 0]))

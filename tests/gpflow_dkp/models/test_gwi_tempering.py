@@ -9,6 +9,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow.likelihoods import Bernoulli, Gaussian, Softmax
 from gwi_cases import LIKELIHOODS, NOISE, XNEW, D, N, X, Y, classes, make_model
 from latent_variable_cases import check_mean
@@ -293,3 +294,12 @@ def test_compiled_predictions_follow_the_temperature() -> None:
     for values in (np.ones(4), np.array([0.3, 1.0, 2.0, 5.0])):
         model.temperature.assign(values)
         np.testing.assert_allclose(compiled(XNEW)[0], model.predict_y(XNEW)[0], rtol=1e-10)
+
+
+def test_one_mean_for_all_outputs_has_no_temperature() -> None:
+    """It would broadcast."""
+    model, (inputs, targets) = make_model(), held_out()
+    mean, variance = (part[None] for part in model.predict_f(inputs))
+    moments = mean[..., :1], variance
+    with pytest.raises(ShapeMismatchError, match="moments"):
+        tempering.best_temperature(model.likelihood, inputs, targets, moments, None)

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from prediction_cases import CASES, WITH_DRAWS, data_of, fresh_model, model_of, predictions
 
 from gpflow_dkp.jitter import jitters_of
@@ -165,3 +166,11 @@ def test_numbers_do_not_depend_on_the_parts_of_the_samples(
         scale = 1.0 + np.max(np.abs(expected))
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9 * scale)
     assert S in asked
+
+
+@cases
+def test_conditioning_on_a_single_column_is_refused(case: str) -> None:
+    """`condition_layers` is behind the checks of `predict_f`, and is the user's too."""
+    model, (X, _) = model_of(case), data_of(case)
+    with pytest.raises(ShapeMismatchError, match="X"):
+        model.condition_layers(model.sample_layers(2, 0), tf.constant(X[:, 0]), 2, 0)

@@ -349,7 +349,11 @@ BAD_ROW = np.where(np.arange(20)[:, None] == 4, np.nan, Y)
         (DATA, {"seed": "a"}, "seed: got 'a', needs an integer"),
         (DATA, {"seed": 1.5}, "seed: got 1.5, needs an integer"),
         (DATA, {"seed": None}, "seed: got None, needs an integer"),
-        (DATA, {"seed": np.array([1.0, 2.0])}, "seed: got an array of shape \\(2,\\), needs an integer"),
+        (
+            DATA,
+            {"seed": np.array([1.0, 2.0])},
+            "seed: got an array of shape \\(2,\\), needs an integer",
+        ),
         (DATA, {"checkpoint_dir": 3}, "checkpoint_dir: got 3, needs a path or None"),
         (DATA, {"checkpoint_dir": ""}, "checkpoint_dir: got an empty path"),
         (DATA, {"checkpoint_dir": __file__}, "checkpoint_dir: cannot write .*test_fit.py"),

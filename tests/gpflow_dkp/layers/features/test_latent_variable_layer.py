@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from check_shapes.exceptions import ShapeMismatchError
 from scipy import stats
 
 from gpflow_dkp.layers import Encoder, LatentVariableLayer, Observed
@@ -261,3 +262,12 @@ def test_parameters_have_the_names_of_gpflows_tools() -> None:
     assert names == {
         f".encoder.{name}[{number}]" for name in ("weights", "offsets") for number in range(2)
     }
+
+
+def test_an_encoder_that_gives_one_row_for_all_points_is_refused() -> None:
+    """It would broadcast."""
+    layer = LatentVariableLayer(
+        LATENT, encoder=lambda XY: (tf.constant(MEAN[:1]), tf.constant(VARIANCE[:1]))
+    )
+    with pytest.raises(ShapeMismatchError):
+        layer.latent_posterior(Observed(tf.constant(X), tf.constant(Y)))

@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 from gpflow.kernels import LinearCoregionalization, SquaredExponential
 from gpflow.likelihoods import Gaussian
@@ -367,3 +368,9 @@ def test_bad_number_of_latent_gps(num_latent_gps: object) -> None:
 def test_bad_scale_of_q_sqrt(scale: float) -> None:
     with pytest.raises(ValueError, match=r"q_sqrt_scale: got .*, needs a positive finite number"):
         SparseGP(make_kernel(), Z, L, q_sqrt_scale=scale)
+
+
+def test_features_without_samples_are_refused() -> None:
+    layer = make_layer(True)
+    with pytest.raises(ShapeMismatchError, match="features"):
+        layer.prior_sample(tf.constant(FEATURES[0]), seed=0)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+from check_shapes.exceptions import ShapeMismatchError
 from gpflow import Parameter
 from gpflow.kernels import SquaredExponential
 from gpflow.utilities import positive
@@ -415,3 +416,8 @@ def test_single_precision_data_blocks(posterior: str) -> None:
     assert low.data.dtype == tf.float32
     scale = float(tf.reduce_max(tf.abs(full.data)))
     np.testing.assert_allclose(low.data, full.data, rtol=0, atol=3e-6 * scale)
+
+
+def test_a_covariance_that_is_not_square_is_refused() -> None:
+    with pytest.raises(ShapeMismatchError, match="K_ii"):
+        wishart_layer(3, "gw").sample(covariance(S).ii[..., :1], seed=0)
