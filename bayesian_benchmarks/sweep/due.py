@@ -61,9 +61,9 @@ def is_due(row: ResultRow, again: Again) -> bool:
     """Whether a run that has this row is done again."""
     if again.rescore:
         return row.status == "ok"
-    if row.status == "failed":
-        return again.failed or (again.changed and row.fingerprint != fingerprint())
-    return again.changed and row.fingerprint != fingerprint()
+    if again.changed and row.fingerprint != fingerprint():
+        return True
+    return again.failed and row.status == "failed"
 
 
 def check_data(runs: Iterable[Run], data_dir: Path | None) -> None:

@@ -232,7 +232,7 @@ class GeneralisedWishart(tfp.distributions.TransformedDistribution):
         #              + sum_s Q_ss^2 K4_s,   g = Q E[x],
         # V, K3 and K4 the entries' cumulants; K3 and K4 are those of the T_kk, and zero for normals.
         law, A, B = self.distribution.law, self._congruence.to_dense(), self._dense_B()
-        mean, V = law.mean(), law.variance()
+        mean, V = law.moments()
         third, fourth = law.diagonal_cumulants()
         M = tf.eye(self.rank, dtype=self.dtype) if B is None else tf.matmul(B, B, transpose_b=True)
         M_diag = tf.linalg.diag_part(M)

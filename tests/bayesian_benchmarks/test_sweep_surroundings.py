@@ -207,7 +207,6 @@ def test_rows_of_other_code_are_done_again_on_demand(
     assert (report.num_ok, report.num_stored_before) == (1, 1)
     assert [row.fingerprint for row in store.rows()] == [first.fingerprint, second.fingerprint]
     # A run that fails now takes nothing away.
-    monkeypatch.setenv("FAKE_KILL_AT", "-1")
     store.add(replace(first, fingerprint="0" * 12), replace=True)
     monkeypatch.setattr(worker, "_measured", lambda *_: 1 / 0)
     report = run_experiment(experiment(), store, jobs=0, redo_changed=True, progress=False)
