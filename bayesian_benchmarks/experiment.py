@@ -44,6 +44,26 @@ class ModelSettings(BaseModel):
         return hash(self.model_dump_json())
 
 
+class Override(BaseModel):
+    """Settings of some datasets or depths, in place of the experiment's and the models' own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    datasets: tuple[str, ...] | None = None
+    """Null for all."""
+    depths: tuple[int, ...] | None = None
+    """As the experiment counts; null for all."""
+    settings: dict[str, Any]
+
+    def is_for(self, dataset: str, depth: int) -> bool:
+        """Whether it is of a dataset and depth."""
+        of_dataset = self.datasets is None or dataset in self.datasets
+        return of_dataset and (self.depths is None or depth in self.depths)
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+
 class Experiment(BaseModel):
     """What to run: models x datasets x splits x depths x seeds, with the task's `Settings`."""
 
@@ -70,6 +90,8 @@ class Experiment(BaseModel):
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     settings: Settings = Field(default_factory=dict, validate_default=True)
     """Of the task's type; its defaults where nothing is said."""
+    overrides: tuple[Override, ...] = ()
+    """Of some datasets or depths; the last that says something holds."""
     checkpoint_seconds: float = Field(default=30.0, ge=0)
     """Least time between two checkpoints; changes no result."""
 
@@ -137,11 +159,29 @@ class Experiment(BaseModel):
         names = (model if isinstance(model, str) else model.name for model in self.models)
         return tuple(dict.fromkeys(names))
 
-    def settings_of(self, model: str | ModelSettings) -> Settings:
-        """The experiment's settings with those of the model's own.
+    @model_validator(mode="after")
+    def _check_overrides(self) -> Experiment:
+        for override in self.overrides:
+            changed = self.settings.model_dump() | override.settings
+            validated(type(self.settings), changed, "overrides")
+        return self
 
+    def settings_of(self, model: str | ModelSettings, dataset: str, depth: int) -> Settings:
+        """The experiment's settings with those of the model's own, and of the dataset's and depth's.
+
+        :param depth: as the experiment counts.
         :raises ConfigError: no such setting, or a value that is not allowed.
         """
+        settings = self._settings_of_model(model)
+        changes: dict[str, Any] = {}
+        for override in self.overrides:
+            if override.is_for(dataset, depth):
+                changes |= override.settings
+        if not changes:
+            return settings
+        return validated(type(settings), settings.model_dump() | changes, "overrides")
+
+    def _settings_of_model(self, model: str | ModelSettings) -> Settings:
         if isinstance(model, str):
             return self.settings
         merged: dict[str, Any] = self.settings.model_dump()
@@ -167,7 +207,13 @@ class Experiment(BaseModel):
             }
             for model in self.models
         ]
-        return self.override(settings=self.settings.with_steps(num_steps), models=models)
+        overrides = [
+            {**override.model_dump(), "settings": rest}
+            for override in self.overrides
+            if (rest := {k: v for k, v in override.settings.items() if k != "num_steps"})
+        ]
+        settings = self.settings.with_steps(num_steps)
+        return self.override(settings=settings, models=models, overrides=overrides)
 
     def model_depth(self, depth: int) -> int:
         """The number of layers, output layer included, for a depth as this experiment counts."""

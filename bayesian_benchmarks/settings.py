@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import json
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from .errors import BenchmarkError, ConfigError
 
@@ -26,6 +34,55 @@ class Decay(BaseModel):
     rate: float = Field(gt=0)
     factor: float = Field(default=0.98, gt=0, le=1)
     every: Count = 1_000
+
+
+class CosineDecay(BaseModel):
+    """From 0 to `rate`, then down a half cosine to `floor` x `rate`: `gpflow_dkp.training.Cosine`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    rate: float = Field(gt=0)
+    warmup: float = Field(default=0.05, ge=0, lt=1)
+    floor: float = Field(default=0.01, ge=0, le=1)
+
+
+Rates = tuple[tuple[float, float], ...]
+"""Pairs (fraction of the steps done, rate from there on), the first fraction 0."""
+
+
+def check_rates(rates: Any) -> Any:
+    """Raise `ValueError` for pairs that are no schedule."""
+    if not isinstance(rates, tuple):
+        return rates
+    fractions = [fraction for fraction, _ in rates]
+    if not fractions or fractions[0] != 0 or fractions != sorted(set(fractions)):
+        raise ValueError("fractions must start at 0 and increase")
+    if fractions[-1] >= 1 or min(rate for _, rate in rates) <= 0:
+        raise ValueError("fractions must be below 1 and rates above 0")
+    return rates
+
+
+class RecipeSettings(BaseModel):
+    """How Adam raises a bound: `gpflow_dkp.training.Recipe`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    learning_rate: Annotated[Rates | Decay | CosineDecay, AfterValidator(check_rates)]
+    beta_2: float = Field(default=0.99, ge=0, lt=1)
+    """Decay of Adam's second moment."""
+    scales: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Multiples of the rate for parameters of these names."""
+    clip: float | None = Field(default=None, gt=0)
+    """A gradient longer than so many times the mean of those before is shortened."""
+    annealing: float = Field(default=0.5, ge=0, lt=1)
+    """Part of the steps over which the KL's weight grows from 0 to 1."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+
+FAST = RecipeSettings(learning_rate=CosineDecay(rate=5e-2), clip=2.0)
+"""The library's default, its values written out: a row says how it was made after that has changed."""
 
 
 class MeanNetwork(BaseModel):
@@ -104,6 +161,21 @@ class GWISettings(BaseModel):
         return values
 
 
+SCHEDULES: dict[str, RecipeSettings | None] = {"fast": FAST, "paper": None}
+"""Names that a config may give."""
+
+OF_PAPERS_SCHEDULE = ("learning_rate", "kl_annealing_steps")
+"""Settings that are not read where there is a schedule."""
+
+
+def schedule_name(settings: str) -> str:
+    """How a row's `settings` train: "paper", "fast", or "own" for another recipe."""
+    schedule = json.loads(settings).get("schedule")
+    if schedule is None:
+        return "paper"
+    return "fast" if RecipeSettings(**schedule) == FAST else "own"
+
+
 class Settings(BaseModel):
     """How a model is built, trained and evaluated: all that changes a run's numbers.
 
@@ -117,10 +189,17 @@ class Settings(BaseModel):
 
     num_steps: Count = 20_000
     """Adam steps."""
-    learning_rate: tuple[tuple[float, float], ...] | Decay = ((0.0, 1e-2), (0.5, 1e-3))
-    """Pairs (fraction of the steps done, rate from there on), the first fraction 0; or a decay."""
+    schedule: RecipeSettings | None = None
+    """How the bound is raised: "fast", the library's default, or a recipe; null, or "paper", for the next
+    two."""
+    learning_rate: Annotated[Rates | Decay, AfterValidator(check_rates)] = (
+        (0.0, 1e-2),
+        (0.5, 1e-3),
+    )
+    """Pairs (fraction of the steps done, rate from there on), the first fraction 0; or a decay. Not read
+    where there is a `schedule`."""
     kl_annealing_steps: CountOrNone = 1_000
-    """Steps over which the KL's weight grows from 0 to 1."""
+    """Steps over which the KL's weight grows from 0 to 1. Not read where there is a `schedule`."""
     num_inducing: Count = 100
     batch_size: Count = 1_000
     """Points a step; all of them where the training part is smaller."""
@@ -137,19 +216,14 @@ class Settings(BaseModel):
     gwi: GWISettings | None = None
     """Of Gaussian Wasserstein inference; null for the defaults."""
 
-    @field_validator("learning_rate")
+    @field_validator("schedule", mode="before")
     @classmethod
-    def _check_schedule(
-        cls, schedule: tuple[tuple[float, float], ...] | Decay
-    ) -> tuple[tuple[float, float], ...] | Decay:
-        if isinstance(schedule, Decay):
+    def _find_schedule(cls, schedule: Any) -> Any:
+        if not isinstance(schedule, str):
             return schedule
-        fractions = [fraction for fraction, _ in schedule]
-        if not fractions or fractions[0] != 0 or fractions != sorted(set(fractions)):
-            raise ValueError("fractions must start at 0 and increase")
-        if fractions[-1] >= 1 or min(rate for _, rate in schedule) <= 0:
-            raise ValueError("fractions must be below 1 and rates above 0")
-        return schedule
+        if schedule not in SCHEDULES:
+            raise ValueError(f"needs {' or '.join(SCHEDULES)}, or a recipe")
+        return SCHEDULES[schedule]
 
     def with_steps(self, num_steps: int) -> Settings:
         """The same for a run of `num_steps`, the KL annealing capped at a quarter of them.

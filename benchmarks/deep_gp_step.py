@@ -88,6 +88,7 @@ def our_steps(case: dict[str, Any]) -> Callable[[], None]:
     from gpflow_dkp.layers import SparseGP
     from gpflow_dkp.models import LatentVariableDGP
     from gpflow_dkp.training import configure_threads
+    from gpflow_dkp.training.plan import Stretch
     from gpflow_dkp.training.trainer import Trainer
 
     configure_threads(case["threads"])
@@ -125,7 +126,7 @@ def our_steps(case: dict[str, Any]) -> Callable[[], None]:
 
     def steps() -> None:
         nonlocal done
-        taken, *_ = trainer.steps(done, STEPS)
+        taken, *_ = trainer.steps(done, Stretch(STEPS))
         if taken < STEPS:
             raise SystemExit("training broke")
         done += STEPS

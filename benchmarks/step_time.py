@@ -38,6 +38,7 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
 
     from gpflow_dkp import models
     from gpflow_dkp.training import configure_threads
+    from gpflow_dkp.training.plan import Stretch
     from gpflow_dkp.training.trainer import Trainer
 
     imports_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -64,12 +65,12 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
         settings["posterior"] = posterior
     model = getattr(models, family.upper()).from_data(X, Y, **settings)
     trainer = Trainer(model, (X, Y), num_steps=10**6)
-    trainer.steps(0, 3)
+    trainer.steps(0, Stretch(3))
     seconds = []
     processor = time.process_time()
     for first in range(3, 3 + case["steps"], 5):
         start = time.perf_counter()
-        trainer.steps(first, 5)
+        trainer.steps(first, Stretch(5))
         seconds.append((time.perf_counter() - start) / 5)
     processor = time.process_time() - processor
     tf.debugging.assert_all_finite(model.trainable_variables[0], "training broke")

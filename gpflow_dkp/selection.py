@@ -480,6 +480,7 @@ class _Search:
             data,
             num_steps=training.num_steps,
             batch_size=training.batch_size if len(data[0]) > training.batch_size else None,
+            schedule="paper",
             learning_rate=training.learning_rate,
             kl_annealing_steps=min(training.kl_annealing_steps, training.num_steps - 1),
             seed=self.seed,

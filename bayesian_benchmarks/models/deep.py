@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..settings import Decay, Settings
+from ..settings import CosineDecay, Decay, Rates, RecipeSettings, Settings
 from .registry import Array, Builder, register_model
 
 KERNELS = ("squared_exponential", "relu")
@@ -93,24 +93,41 @@ def train_with_fit(
 
     :param natural_gradient: step size of natural gradients for the output layer, None for Adam.
     """
-    from gpflow_dkp.training import ExponentialDecay, fit
+    from gpflow_dkp.training import fit
 
-    def schedule(decay: Decay) -> ExponentialDecay:
-        return ExponentialDecay(decay.rate, decay.factor, decay.every)
-
-    rate = settings.learning_rate
-
+    how: dict[str, Any] = {
+        "schedule": "paper",
+        "learning_rate": as_rate(settings.learning_rate),
+        "kl_annealing_steps": min(settings.kl_annealing_steps, settings.num_steps - 1),
+    }
+    if settings.schedule is not None:
+        how = {"schedule": as_recipe(settings.schedule)}
     return fit(
         model,
         data,
         num_steps=settings.num_steps,
         batch_size=settings.batch_size if len(data[0]) > settings.batch_size else None,
-        learning_rate=schedule(rate) if isinstance(rate, Decay) else list(rate),
-        natural_gradient=None if natural_gradient is None else schedule(natural_gradient),
-        kl_annealing_steps=min(settings.kl_annealing_steps, settings.num_steps - 1),
+        natural_gradient=None if natural_gradient is None else as_rate(natural_gradient),
         seed=seed,
         checkpoint_dir=checkpoint_dir,
         checkpoint_seconds=checkpoint_seconds,
         callbacks=[report_step],
         progress=False,
+        **how,
     )
+
+
+def as_rate(rate: Rates | Decay | CosineDecay) -> Any:
+    """A rate of the settings as `fit` takes it."""
+    from gpflow_dkp.training import Cosine, ExponentialDecay
+
+    if isinstance(rate, Decay):
+        return ExponentialDecay(**rate.model_dump())
+    return Cosine(**rate.model_dump()) if isinstance(rate, CosineDecay) else rate
+
+
+def as_recipe(recipe: RecipeSettings) -> Any:
+    """A recipe of the settings as `fit` takes it."""
+    from gpflow_dkp.training import Recipe
+
+    return Recipe(**dict(recipe) | {"learning_rate": as_rate(recipe.learning_rate)})

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import ConfigError
-from ..settings import Decay, GWISettings, Settings
-from .deep import classes_likelihood
+from ..settings import GWISettings, Settings
+from .deep import as_rate, classes_likelihood
 from .registry import Array, Builder, TrainingRecord, register_model
 
 Data = tuple[Array, Array]
@@ -145,13 +145,12 @@ class SelectedGWI:
     def _training(self) -> Any:
         """How each candidate is trained."""
         from gpflow_dkp.selection import Training
-        from gpflow_dkp.training import ExponentialDecay
 
-        settings, rate = self.settings, self.settings.learning_rate
+        settings = self.settings
         return Training(
             settings.num_steps,
             settings.batch_size,
-            ExponentialDecay(**rate.model_dump()) if isinstance(rate, Decay) else rate,
+            as_rate(settings.learning_rate),
             settings.kl_annealing_steps,
         )
 
@@ -200,7 +199,7 @@ def train_and_choose(
     return model.train(data, **training)
 
 
-_UNREAD = ("ard", "precision", "num_inducing")
+_UNREAD = ("ard", "precision", "num_inducing", "schedule")
 _NETWORK = ("gwi.hidden_units", "gwi.activation")
 _register = partial(register_model, train=train_and_choose)
 _register("gwi-net", ignores=(*_UNREAD, "gwi.networks"))(_builder("net"))

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..settings import OF_PAPERS_SCHEDULE, schedule_name
+
 
 def competitors(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The rows of a `frame` by competitor: a model, with its depth and settings where it has several.
@@ -17,23 +19,34 @@ def competitors(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     for model, of_model in rows.groupby("model"):
         parts = list(of_model.groupby(["depth", "protocol"]))
         several_depths = of_model["depth"].nunique() > 1
-        protocols = [_flat(json.loads(part["protocol"].iloc[0])) for _, part in parts]
+        protocols = [_readable(part["protocol"].iloc[0]) for _, part in parts]
         for (_, part), settings in zip(parts, protocols, strict=True):
             label = str(model)
             if several_depths:
                 label += f", depth {part['depth'].iloc[0]}"
             for name in _differing(protocols):
-                label += f", {name} {settings.get(name, 'default')}"
+                if name in settings or name not in OF_PAPERS_SCHEDULE:
+                    label += f", {name} {settings.get(name, 'default')}"
             found[label] = part
     return found
+
+
+def _readable(protocol: str) -> dict[str, Any]:
+    """Settings by name, the schedule by its own: "paper" has those that a schedule stands in place of."""
+    settings = json.loads(protocol) | {"schedule": schedule_name(protocol)}
+    return _flat(settings)
 
 
 def _differing(settings: list[dict[str, Any]]) -> list[str]:
     """Names of the settings that are not the same in all."""
     names = sorted({name for each in settings for name in each})
-    return [
-        name for name in names if any(each.get(name) != settings[0].get(name) for each in settings)
-    ]
+    values = {
+        name: [
+            each.get(name) for each in settings if name in each or name not in OF_PAPERS_SCHEDULE
+        ]
+        for name in names
+    }
+    return [name for name in names if any(value != values[name][0] for value in values[name])]
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UnknownNameError
+from ..settings import schedule_name
 from ..store import ResultRow
 from ..tasks import directions, find_task
 from .paper import PRINTED_AS, PaperResult, paper_results
@@ -49,6 +50,7 @@ class TableLine:
 
     `depth` counts layers as the paper does, 0 where the model's name says them; `metrics[name]` is
     (ours, published or None). `is_mixed` says that different code made the rows, as far as is known.
+    `schedule` is of `schedule_name`.
     """
 
     dataset: str
@@ -58,6 +60,7 @@ class TableLine:
     num_splits: int
     metrics: dict[str, tuple[Summary, PaperResult | None]]
     is_mixed: bool = False
+    schedule: str = "paper"
 
 
 def agrees(ours: float, published: PaperResult) -> bool | None:
@@ -113,7 +116,8 @@ def summarise(
         }
         steps, is_mixed = num_steps(protocol), group["code"].nunique() > 1
         num_splits = group["split"].nunique()
-        lines.append(TableLine(dataset, depth, model, steps, num_splits, figures, is_mixed))
+        how = schedule_name(protocol)
+        lines.append(TableLine(dataset, depth, model, steps, num_splits, figures, is_mixed, how))
     return lines
 
 
@@ -219,7 +223,7 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
             line.dataset,
             str(line.depth or "-"),
             line.model,
-            str(line.num_steps),
+            f"{line.num_steps}{'' if line.schedule == 'paper' else f' {line.schedule}'}",
             f"{line.num_splits}{'†' if line.is_mixed else ''}",
         ]
         for metric in metrics:
@@ -287,6 +291,7 @@ def _csv(lines: Sequence[TableLine]) -> str:
             "published_error": None if theirs is None else theirs.error,
             "agrees": None if theirs is None else agrees(ours.mean, theirs),
             "is_mixed": line.is_mixed,
+            "schedule": line.schedule,
         }
         for line in lines
         for metric, (ours, theirs) in line.metrics.items()

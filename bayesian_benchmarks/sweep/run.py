@@ -17,7 +17,7 @@ from ..datasets.registry import check_split
 from ..errors import ConfigError, DataFileError
 from ..experiment import Experiment
 from ..models import model_source
-from ..settings import Settings
+from ..settings import OF_PAPERS_SCHEDULE, Settings
 from ..store import ResultRow, RunKey, digest_of
 from ..tasks import find_task
 from .environment import code_digest
@@ -57,6 +57,10 @@ class Run:
                 del settings[name]
             elif isinstance(value, dict):
                 settings[name] = {k: v for k, v in value.items() if source.is_read(f"{name}.{k}")}
+        # The schedule stands in place of the two that it replaces.
+        unread = ("schedule",) if settings.get("schedule") is None else OF_PAPERS_SCHEDULE
+        for name in unread:
+            settings.pop(name, None)
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.data:
             content["data"] = self.data
@@ -123,16 +127,6 @@ def expand(
         cannot have a depth or settings that are asked for, or a CSV file that cannot be used.
     """
     directory = None if data_dir is None else Path(data_dir)
-    choices = [
-        (
-            model_source(model if isinstance(model, str) else model.name),
-            experiment.settings_of(model),
-        )
-        for model in experiment.models
-    ]
-    for source, settings in choices:
-        for depth in experiment.depths:
-            source.check(experiment.task, settings, experiment.model_depth(depth))
     csv = None
     if experiment.csv is not None:
         csv = TableDataset.open(experiment.csv, experiment.target, task=experiment.task)
@@ -141,6 +135,21 @@ def expand(
     splits = dict(_splits(experiment, csv))
     if not splits:
         raise ConfigError("No dataset is given; name one, or a CSV file.")
+
+    sources = [
+        (model, model_source(model if isinstance(model, str) else model.name))
+        for model in experiment.models
+    ]
+    choices = {
+        (dataset, depth): [
+            (source, experiment.settings_of(model, dataset, depth)) for model, source in sources
+        ]
+        for dataset in splits
+        for depth in experiment.depths
+    }
+    for (_, depth), chosen in choices.items():
+        for source, settings in chosen:
+            source.check(experiment.task, settings, experiment.model_depth(depth))
 
     def digest(dataset: str, split: int) -> str:
         try:
@@ -168,7 +177,7 @@ def expand(
         for dataset, numbers in splits.items()
         if split in numbers
         for depth in experiment.depths
-        for source, settings in choices
+        for source, settings in choices[dataset, depth]
     ]
     return list({run.key: run for run in runs}.values())
 

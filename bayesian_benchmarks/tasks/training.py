@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ class Outcome:
     """What a run leaves behind.
 
     :param metrics: scores and costs.
-    :param history: up to 50 points of the training: "step", and "elbo", the mean over the steps between of
-        the bound per data point; empty for a model that does not tell.
+    :param history: up to 50 points of the training: "step", "seconds" until then, and "elbo", the mean over
+        the steps between of the bound per data point; empty for a model that does not tell.
     :param predictions: what was asked of the model about the test part, in single precision.
     """
 
@@ -81,7 +81,7 @@ def run(
     scores = bound(model, data, settings=settings, seed=seed)
     scores |= task.evaluate(recorded, dataset, settings=settings, seed=seed)
     check_finite(scores)
-    history = summarised(getattr(getattr(record, "history", record), "elbo", []))
+    history = summarised(getattr(record, "history", record))
     return Outcome(scores | training_metrics(record), history, recorded.predictions)
 
 
@@ -97,14 +97,19 @@ def rescore(
     return scores
 
 
-def summarised(elbo: Sequence[float]) -> dict[str, list[float]]:
-    """Bounds of all steps as up to `HISTORY_POINTS` means over the steps between: "step" and "elbo"."""
+def summarised(record: Any) -> dict[str, list[float]]:
+    """A training's `History`, or what has its `elbo` and `clock`, as `Outcome.history`."""
+    elbo = getattr(record, "elbo", ())
     if not len(elbo):
         return {}
     parts = np.array_split(np.asarray(elbo, np.float64), min(HISTORY_POINTS, len(elbo)))
     steps = np.cumsum([len(part) for part in parts])
     means = [float(f"{part.mean():.6g}") for part in parts]
-    return {"step": [int(step) for step in steps], "elbo": means}
+    history: dict[str, list[float]] = {"step": [int(step) for step in steps], "elbo": means}
+    if clock := getattr(record, "clock", None):
+        known, seconds = zip((0, 0.0), *clock, strict=True)
+        history["seconds"] = [float(f"{x:.4g}") for x in np.interp(steps, known, seconds)]
+    return history
 
 
 def bound(model: Any, data: Data, *, settings: Settings, seed: int = 0) -> dict[str, float]:

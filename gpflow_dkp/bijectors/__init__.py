@@ -8,6 +8,7 @@ its measure is Lebesgue measure on their lower part, P p - p (p - 1) / 2 numbers
 from gpflow_dkp.bijectors.congruence import Congruence
 from gpflow_dkp.bijectors.fill_trapezoidal import FillTrapezoidal
 from gpflow_dkp.bijectors.outer_product import OuterProduct
+from gpflow_dkp.bijectors.relative_tril import RelativeTriL
 from gpflow_dkp.bijectors.right_multiply_tril import RightMultiplyTriL
 
-__all__ = ["Congruence", "FillTrapezoidal", "OuterProduct", "RightMultiplyTriL"]
+__all__ = ["Congruence", "FillTrapezoidal", "OuterProduct", "RelativeTriL", "RightMultiplyTriL"]

@@ -39,12 +39,12 @@ def check_integer(name: str, value: int) -> None:
         raise ValueError(f"{name}: got {brief(value)}, needs an integer of at least 0")
 
 
-def check_annealing(kl_annealing_steps: int | None, num_steps: int) -> None:
+def check_annealing(kl_annealing_steps: int | None, num_steps: int | None) -> None:
     """Raise `ValueError` unless the annealing is None or ends before the run does."""
     if kl_annealing_steps is None:
         return
     check_integer("kl_annealing_steps", kl_annealing_steps)
-    if kl_annealing_steps >= num_steps:
+    if num_steps is not None and kl_annealing_steps >= num_steps:
         raise ValueError(
             f"kl_annealing_steps: got {kl_annealing_steps} of {num_steps} steps, needs fewer than "
             "num_steps, so that the run ends on the true bound; None is the schedule's part of them"

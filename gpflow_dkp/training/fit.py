@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -29,20 +31,22 @@ from .arguments import (
 )
 from .checkpoint import CheckpointError, Checkpoints
 from .history import History
+from .plan import STEPS_PER_CALL
 from .recipe import Recipe
 from .schedules import LearningRate
 from .trainer import Trainer
 
-STEPS_PER_CALL = 50
+logger = logging.getLogger(__name__)
 
 
 def fit(
     model: BayesianModel,
     data: RegressionData | tf.data.Dataset | None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    max_seconds: float | None = None,
     batch_size: int | None = None,
-    schedule: str | Recipe = "paper",
+    schedule: str | Recipe = "fast",
     learning_rate: LearningRate | None = None,
     optimizer: Any = None,
     kl_annealing_steps: int | None = None,
@@ -77,15 +81,19 @@ def fit(
         a `tf.data.Dataset` of batches (X, Y), taken in its order and from its beginning when they end; its
         number of rows is the model's `num_data`, or counted where the dataset ends. None for a GPflow model
         that has its data inside.
-    :param num_steps: number of steps.
+    :param num_steps: number of steps; None for as many as fit into `max_seconds`, or with neither until the
+        bound has stopped rising: training then goes on at the schedule's highest rate until the mean bound of
+        a quarter of the steps is within two standard errors of that of the quarter before, and for as many
+        steps again while the rate falls. The history's `ended` says how it was.
+    :param max_seconds: time of the run, compilation included.
     :param batch_size: rows a step, default and at most N; None where the data come in batches.
-    :param schedule: how Adam steps and the KL term is annealed: "paper", as in [ICML21], [NeurIPS21] and
-        [UAI23]; "fast", higher rates that fall smoothly, for fewer steps; or a `Recipe`.
+    :param schedule: how Adam steps and the KL term is annealed: "fast", high rates that fall smoothly and a
+        long annealing; "paper", as in [ICML21], [NeurIPS21] and [UAI23]; or a `Recipe`.
     :param learning_rate: Adam's, in place of the schedule's: a rate, pairs (fraction of the steps from which
         it holds, rate), an `ExponentialDecay` or a `Cosine`. None with an optimizer.
     :param optimizer: of Keras 3 or tf_keras, with its own rate or schedule; default Adam.
     :param kl_annealing_steps: the KL term's weight rises from 0 to the model's `kl_weight` over these steps;
-        0 for none, None for the schedule's part of the steps.
+        0 for none, None for the schedule's part of the steps, 1 000 where their number is not known.
     :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
         output layer's posterior, which the optimizer then leaves; both are of the same minibatch. A step
         that leaves no positive-definite matrix, or with global inducing points lowers the minibatch's
@@ -109,6 +117,7 @@ def fit(
         model,
         data,
         num_steps=num_steps,
+        max_seconds=max_seconds,
         batch_size=batch_size,
         schedule=schedule,
         learning_rate=learning_rate,
@@ -134,35 +143,40 @@ def fit(
         # With patience, what is validated decides the result, and the last step is validated.
         trainer.settings["validation"] = [validation_steps, fingerprint(validation_data)]
         of_num_steps.append("patience")
-    reasons = {}
+    reasons: dict[str, str] = {}
     if of_num_steps:
-        trainer.settings["num_steps"] = num_steps
-        reasons["num_steps"] = f"on which {' and '.join(of_num_steps)} depends"
+        because = f"on which {' and '.join(of_num_steps)} depends"
+        trainer.settings |= {"num_steps": num_steps, "max_seconds": max_seconds}
+        reasons |= {"num_steps": because, "max_seconds": because}
     checkpoints = None
     if checkpoint_dir is not None:
         checkpoints = Checkpoints(checkpoint_dir, trainer.settings, reasons, **items)
     step, history = (checkpoints.restore() if checkpoints else None) or (0, History())
     history.earlier_seconds = history.seconds
-    if step > num_steps:
+    if num_steps is not None and step > num_steps:
         trainer.objective.finish()
         raise CheckpointError(
             f"num_steps: got {num_steps}, the checkpoint in {checkpoint_dir} has {step} steps already; give "
             "at least as many, or another directory"
         )
-    if step < num_steps and not due(step, validation_steps, None):
+    plan, history.ended = trainer.plan, ""
+    stretch = plan.next(step, history)
+    if stretch is not None and not due(step, validation_steps):
         history.drop_validation(step)  # of the end of a shorter run
     trainer.data.start_at(step)
     shown = "ELBO" if getattr(model, "objective_is_bound", True) else "objective"
-    bar = tqdm(total=num_steps, initial=step, disable=not progress, unit="step", dynamic_ncols=True)
+    bar = tqdm(initial=step, disable=not progress, unit="step", dynamic_ncols=True)
     last_saved = time.monotonic()
     try:
         with bar:
-            while step < num_steps and not exhausted(history, patience):
-                size = min(STEPS_PER_CALL - step % STEPS_PER_CALL, num_steps - step)
-                step = trainer.advance(step, size, history)
-                bar.update(size)
+            while stretch is not None and not exhausted(history, patience):
+                bar.total = plan.expected_steps
+                step = trainer.advance(step, stretch, history)
+                bar.update(stretch.size)
                 bar.set_postfix_str(f"{shown}/N {history.elbo[-1]:.4f}", refresh=False)
-                if validation_data is not None and due(step, validation_steps, num_steps):
+                stretch = plan.next(step, history)
+                is_last = stretch is None
+                if validation_data is not None and (is_last or due(step, validation_steps)):
                     history.validation.append((step, held_out_log_density(model, validation_data)))
                     if best is not None and history.best_validation[0] == step:
                         best.take()
@@ -174,12 +188,18 @@ def fit(
                         checkpoints.save(step, history)
                     raise
                 if checkpoints and (
-                    step == num_steps
+                    is_last
                     or exhausted(history, patience)
                     or time.monotonic() - last_saved >= checkpoint_seconds
                 ):
                     checkpoints.save(step, history)
                     last_saved = time.monotonic()
+        if exhausted(history, patience):
+            history.ended = f"{patience} validations in a row were no better than one before"
+        if num_steps is None:
+            logger.info("%s", history.ended)
+            if progress:
+                tqdm.write(f"Training is over: {history.ended}.", file=sys.stderr)
         if best is not None:
             best.restore()
     finally:
@@ -187,10 +207,8 @@ def fit(
     return history
 
 
-def due(step: int, validation_steps: int, num_steps: int | None) -> bool:
-    """Whether there is a validation after `step`: at the last, and after a call that contains one."""
-    if step == num_steps:
-        return True
+def due(step: int, validation_steps: int) -> bool:
+    """Whether there is a validation after `step`: after a call that contains one."""
     start = (step - 1) // STEPS_PER_CALL * STEPS_PER_CALL
     return step % STEPS_PER_CALL == 0 and step // validation_steps > start // validation_steps
 

@@ -12,14 +12,18 @@ from pathlib import Path
 class History:
     """The record of a training run.
 
-    :param elbo: the bound per data point at each step, with the KL weight of that step.
+    :param elbo: the bound per data point at each step, its KL term at full weight also while it is annealed.
     :param validation: pairs (step, mean log density per validation point).
     :param recoveries: steps that were retried with more jitter after a failed Cholesky.
     :param halvings: steps whose natural-gradient step was halved, to keep a matrix positive definite or the
         bound from falling.
     :param seconds: wall-clock time of the whole run, compilation and earlier, killed starts included.
     :param earlier_seconds: those of them that the checkpoint had from which the last start went on.
+    :param clock: pairs (steps done, `seconds` then), every 50 steps or so.
     :param step_seconds: wall-clock time of the `timed_steps`, those after the call that compiles.
+    :param position: the part of the schedules that is done, from 0 to 1.
+    :param flat_from: the step at which the bound had stopped rising, where the run was to go on until then.
+    :param ended: why the run ended, empty before.
     """
 
     elbo: list[float] = field(default_factory=list)
@@ -30,6 +34,10 @@ class History:
     earlier_seconds: float = field(default=0.0, compare=False)
     step_seconds: float = 0.0
     timed_steps: int = 0
+    clock: list[tuple[int, float]] = field(default_factory=list, compare=False)
+    position: float = 0.0
+    flat_from: int | None = None
+    ended: str = ""
 
     @property
     def num_steps(self) -> int:
@@ -67,5 +75,6 @@ class History:
     def load(cls, path: Path) -> History:
         """Read what `save` wrote."""
         record = json.loads(path.read_text())
-        record["validation"] = [tuple(pair) for pair in record["validation"]]
+        for name in ("validation", "clock"):
+            record[name] = [tuple(pair) for pair in record[name]]
         return cls(**record)

@@ -14,7 +14,7 @@ from gpflow.models import BayesianModel
 from ..layers import OutputGP, SparseGP
 from ..linalg import transpose
 from ..models import DeepKernelProcess
-from .schedules import Schedule, learning_rate_at
+from .schedules import Moment, Schedule, learning_rate_at
 
 MAX_HALVINGS = 20
 """How often a step that is not possible is halved before it is dropped."""
@@ -29,12 +29,11 @@ class NaturalGradient(tf.Module, abc.ABC):
     """Steps of an output layer's posterior, of sizes gamma that follow a schedule.
 
     :param schedule: of gamma.
-    :param num_steps: number of steps the schedule is for.
     """
 
-    def __init__(self, schedule: Schedule, num_steps: int, name: str | None = None) -> None:
+    def __init__(self, schedule: Schedule, name: str | None = None) -> None:
         super().__init__(name=name)
-        self.schedule, self._num_steps = schedule, num_steps
+        self.schedule = schedule
 
     @property
     @abc.abstractmethod
@@ -53,19 +52,19 @@ class NaturalGradient(tf.Module, abc.ABC):
     def apply(
         self,
         direction: Sequence[tf.Tensor],
-        step: tf.Tensor,
+        moment: Moment,
         before: tf.Tensor,
         objective: Objective,
     ) -> tf.Tensor:
         """One step upwards, halved until it is possible; how often it was.
 
-        :param step: number of steps before this one.
+        :param moment: where the run stands.
         :param before: the objective that `direction` is of [].
         :param objective: the same with the variables as they are when it is called.
         """
 
     def _halved_until_finite(
-        self, factor: Callable[[tf.Tensor], tf.Tensor], step: tf.Tensor, dtype: tf.DType
+        self, factor: Callable[[tf.Tensor], tf.Tensor], moment: Moment, dtype: tf.DType
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The step size whose Cholesky factor is finite, the factor, and the number of halvings."""
 
@@ -78,7 +77,7 @@ class NaturalGradient(tf.Module, abc.ABC):
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return 0.5 * size, halvings + 1, factor(0.5 * size)
 
-        start = learning_rate_at(self.schedule, step, self._num_steps, dtype)
+        start = learning_rate_at(self.schedule, moment, dtype)
         size, halvings, matrix = tf.while_loop(
             failed, halve, (start, tf.constant(0), factor(start))
         )
@@ -94,8 +93,8 @@ class SparseGPStep(NaturalGradient):
         S <- (S^{-1} - 2 gamma dF/dS)^{-1},   m <- m + gamma S dF/dm   with the new S.
     """
 
-    def __init__(self, layer: SparseGP, schedule: Schedule, num_steps: int) -> None:
-        super().__init__(schedule, num_steps)
+    def __init__(self, layer: SparseGP, schedule: Schedule) -> None:
+        super().__init__(schedule)
         self._layer = layer
 
     @property
@@ -110,7 +109,7 @@ class SparseGPStep(NaturalGradient):
     def apply(
         self,
         direction: Sequence[tf.Tensor],
-        step: tf.Tensor,
+        moment: Moment,
         before: tf.Tensor,
         objective: Objective,
     ) -> tf.Tensor:
@@ -127,7 +126,7 @@ class SparseGPStep(NaturalGradient):
         curvature += transpose(curvature)
         eye = tf.eye(tf.shape(tril)[-1], dtype=tril.dtype)
         size, upper, halvings = self._halved_until_finite(
-            lambda size: _reverse_cholesky(eye - size * curvature), step, tril.dtype
+            lambda size: _reverse_cholesky(eye - size * curvature), moment, tril.dtype
         )
         new_tril = transpose(tf.linalg.triangular_solve(upper, transpose(tril), lower=False))
         ascent = tf.linalg.matvec(new_tril, transpose(d_mean), transpose_a=True)
@@ -160,8 +159,8 @@ class GlobalInducingStep(NaturalGradient):
     objective of the same minibatch and random numbers is no lower than before.
     """
 
-    def __init__(self, model: DeepKernelProcess, schedule: Schedule, num_steps: int) -> None:
-        super().__init__(schedule, num_steps)
+    def __init__(self, model: DeepKernelProcess, schedule: Schedule) -> None:
+        super().__init__(schedule)
         self._model, self._layer = model, model.output_layer
 
     @property
@@ -192,7 +191,7 @@ class GlobalInducingStep(NaturalGradient):
     def apply(
         self,
         direction: Sequence[tf.Tensor],
-        step: tf.Tensor,
+        moment: Moment,
         before: tf.Tensor,
         objective: Objective,
     ) -> tf.Tensor:
@@ -201,7 +200,7 @@ class GlobalInducingStep(NaturalGradient):
         ascent, change, mean, chol = direction
         tril, v = tf.convert_to_tensor(layer.precision_tril), tf.convert_to_tensor(layer.v)
         precision = tf.matmul(tril, tril, transpose_b=True)
-        start = learning_rate_at(self.schedule, step, self._num_steps, v.dtype)
+        start = learning_rate_at(self.schedule, moment, v.dtype)
         lowest = before - _rounding(before)
 
         def attempt(halvings: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -235,16 +234,14 @@ class GlobalInducingStep(NaturalGradient):
         return tf.cond(accepted, lambda: halvings, undo)
 
 
-def natural_gradient_of(
-    model: BayesianModel, schedule: Schedule, num_steps: int
-) -> NaturalGradient:
+def natural_gradient_of(model: BayesianModel, schedule: Schedule) -> NaturalGradient:
     """The steps for a model's output layer.
 
     :raises ValueError: for a layer that has none, or whose parameters are not trainable.
     """
     layer = getattr(model, "output_layer", None)
     if isinstance(layer, SparseGP):
-        stepper: NaturalGradient = SparseGPStep(layer, schedule, num_steps)
+        stepper: NaturalGradient = SparseGPStep(layer, schedule)
         names: tuple[str, ...] = ("q_mu", "q_sqrt")
     elif isinstance(layer, OutputGP) and isinstance(model, DeepKernelProcess):
         if not layer.shared_covariance:
@@ -252,7 +249,7 @@ def natural_gradient_of(
                 "natural_gradient: the outputs have covariances of their own, needs one kernel for all and "
                 "shared_precision=True; set it to None"
             )
-        stepper, names = GlobalInducingStep(model, schedule, num_steps), ("v", "precision_tril")
+        stepper, names = GlobalInducingStep(model, schedule), ("v", "precision_tril")
     else:
         raise ValueError(
             f"natural_gradient: {type(model).__name__} has no SparseGP or OutputGP as output "

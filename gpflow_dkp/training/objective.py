@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import NamedTuple
 
 import gpflow
@@ -13,14 +14,15 @@ from gpflow.models import BayesianModel
 
 from ..models import MonteCarloModel
 from .data import InternalData, Minibatch, TrainingData
-from .schedules import kl_weight_at
+from .schedules import Moment
 
 
 class Value(NamedTuple):
     """An objective's value for one minibatch, of the whole training set.
 
-    :param bound: the evidence lower bound [].
-    :param total: what is maximised: the bound and the log densities of the parameters' priors [].
+    :param bound: the evidence lower bound, its KL term with the weight that it will have in the end [].
+    :param total: what is maximised: the bound with the KL term's weight of now, and the log densities of the
+        parameters' priors [].
     """
 
     bound: tf.Tensor
@@ -32,8 +34,8 @@ class Objective(abc.ABC):
 
     dtype: tf.DType
 
-    def start(self, step: tf.Tensor) -> None:  # noqa: B027  # not all have something to set
-        """Set what depends on the 0-based step."""
+    def start(self, moment: Moment) -> None:  # noqa: B027  # not all have something to set
+        """Set what depends on where the run stands."""
 
     def finish(self) -> None:  # noqa: B027
         """Leave the model as it was but for what was trained."""
@@ -46,18 +48,23 @@ class Objective(abc.ABC):
 class BoundObjective(Objective):
     """The bound of a model of this package and GPflow's log prior densities.
 
-    :param annealing_steps: the KL term's weight rises from 0 to what it was over these steps.
+    :param annealing: by what the KL term's weight is multiplied at a moment, in a dtype.
     """
 
-    def __init__(self, model: MonteCarloModel, num_data: int, annealing_steps: int) -> None:
-        self._model, self._num_data, self._annealing_steps = model, num_data, annealing_steps
+    def __init__(
+        self,
+        model: MonteCarloModel,
+        num_data: int,
+        annealing: Callable[[Moment, tf.DType], tf.Tensor],
+    ) -> None:
+        self._model, self._num_data, self._annealing = model, num_data, annealing
         self._with_priors = [p for p in model.trainable_parameters if p.prior is not None]
         self._weight = float(model.kl_weight)
         self.dtype = model.kl_weight.dtype
 
-    def start(self, step: tf.Tensor) -> None:
+    def start(self, moment: Moment) -> None:
         """Set the KL term's weight."""
-        weight = self._weight * kl_weight_at(self._annealing_steps, step, self.dtype)
+        weight = self._weight * self._annealing(moment, self.dtype)
         self._model.kl_weight.assign(weight)
 
     def finish(self) -> None:
@@ -69,8 +76,9 @@ class BoundObjective(Objective):
         model = self._model
         expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
         factor = self._num_data / tf.cast(batch.size, expected.dtype)
-        bound = expected * factor + model.kl_weight * log_ratio
-        return Value(bound, tf.add_n([bound, *(p.log_prior_density() for p in self._with_priors)]))
+        annealed = expected * factor + model.kl_weight * log_ratio
+        priors = [parameter.log_prior_density() for parameter in self._with_priors]
+        return Value(expected * factor + self._weight * log_ratio, tf.add_n([annealed, *priors]))
 
 
 class LossObjective(Objective):

@@ -12,7 +12,7 @@ import tf_keras
 
 from ..checks import brief
 from .adam import FlatAdam
-from .schedules import Schedule, depends_on_num_steps, learning_rate_at
+from .schedules import Moment, Schedule, depends_on_num_steps, learning_rate_at
 
 
 class Optimizer(tf.Module, abc.ABC):
@@ -27,8 +27,8 @@ class Optimizer(tf.Module, abc.ABC):
         """The gradients in `variables_stepped` as `apply` takes them."""
 
     @abc.abstractmethod
-    def apply(self, gradients: Sequence[tf.Tensor], step: tf.Tensor) -> None:
-        """One update after `step` others."""
+    def apply(self, gradients: Sequence[tf.Tensor], moment: Moment) -> None:
+        """One update."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -42,7 +42,6 @@ class ScheduledAdam(Optimizer):
         self,
         variables: Sequence[tf.Variable],
         schedule: Schedule,
-        num_steps: int,
         *,
         beta_2: float = 0.999,
         scales: Sequence[float] | None = None,
@@ -53,17 +52,17 @@ class ScheduledAdam(Optimizer):
         self._settings = {"beta_2": beta_2, "scales": list(scales or ()), "clip": clip}
         self.variables_stepped = self.adam.variables_stepped
         self.of_num_steps = depends_on_num_steps(schedule)
-        self._schedule, self._num_steps = schedule, num_steps
+        self._schedule = schedule
 
     def collect(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """One vector."""
         return [self.adam.flatten(gradients)]
 
-    def apply(self, gradients: Sequence[tf.Tensor], step: tf.Tensor) -> None:
+    def apply(self, gradients: Sequence[tf.Tensor], moment: Moment) -> None:
         """One update at the step's rate."""
         (gradient,) = gradients
-        rate = learning_rate_at(self._schedule, step, self._num_steps, gradient.dtype)
-        self.adam.apply(gradient, rate, step)
+        rate = learning_rate_at(self._schedule, moment, gradient.dtype)
+        self.adam.apply(gradient, rate, moment.step)
 
     def describe(self) -> dict[str, Any]:
         """Its rates."""
@@ -113,7 +112,7 @@ class KerasOptimizer(Optimizer):
         """Dense tensors."""
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def apply(self, gradients: Sequence[tf.Tensor], step: tf.Tensor) -> None:
+    def apply(self, gradients: Sequence[tf.Tensor], moment: Moment) -> None:
         """One update at the optimiser's own rate."""
         self._update(zip(gradients, self.variables_stepped, strict=True))
 

@@ -1,4 +1,4 @@
-"""What changes with the step: learning rate, weight of the KL term, rows of the minibatch."""
+"""What changes as a run goes on: learning rate, weight of the KL term, rows of the minibatch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import tensorflow as tf
 
 from ..checks import brief
 from .arguments import is_real
+
+
+class Moment(NamedTuple):
+    """Where a run stands.
+
+    :param step: number of steps before this one [].
+    :param position: the part of the schedule that lies behind, from 0 to 1 [].
+    :param pace: the part that this step is [].
+    """
+
+    step: tf.Tensor
+    position: tf.Tensor
+    pace: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,9 @@ class Cosine:
     warmup: float = 0.05
     floor: float = 0.01
 
+
+ROUNDING = 1e-9
+"""Of positions: a step at 0.3 of the run is not before 0.3."""
 
 LearningRate: TypeAlias = "float | Sequence[tuple[float, float]] | ExponentialDecay | Cosine"
 Schedule: TypeAlias = "tuple[tuple[float, float], ...] | ExponentialDecay | Cosine"
@@ -94,34 +110,43 @@ def depends_on_num_steps(schedule: Schedule) -> bool:
     return not isinstance(schedule, ExponentialDecay) and len(schedule) > 1
 
 
-def learning_rate_at(
-    schedule: Schedule, step: tf.Tensor, num_steps: int, dtype: tf.DType
-) -> tf.Tensor:
-    """The rate of 0-based `step`."""
+def learning_rate_at(schedule: Schedule, moment: Moment, dtype: tf.DType) -> tf.Tensor:
+    """The rate of a step."""
     if isinstance(schedule, ExponentialDecay):
-        periods = tf.cast(step // schedule.every, dtype)
+        periods = tf.cast(moment.step // schedule.every, dtype)
         return schedule.rate * tf.constant(schedule.factor, dtype) ** periods
     if isinstance(schedule, Cosine):
-        return _cosine_at(schedule, tf.cast(step, dtype), num_steps)
+        return tf.cast(_cosine_at(schedule, moment), dtype)
     rate = tf.constant(schedule[0][1], dtype)
     for start, value in schedule[1:]:
-        rate = tf.where(step >= round(start * num_steps), tf.constant(value, dtype), rate)
+        begun = moment.position > start - ROUNDING
+        rate = tf.where(begun, tf.constant(value, dtype), rate)
     return rate
 
 
-def _cosine_at(cosine: Cosine, step: tf.Tensor, num_steps: int) -> tf.Tensor:
-    warmup = round(cosine.warmup * num_steps)
-    rising = (step + 1.0) / max(warmup, 1)
-    done = (step - warmup) / max(num_steps - warmup, 1)
+def hold_position(schedule: Schedule) -> float:
+    """Where a schedule of parts of the run waits while it is not known how long the run will be."""
+    return schedule.warmup if isinstance(schedule, Cosine) else 0.0
+
+
+def _cosine_at(cosine: Cosine, moment: Moment) -> tf.Tensor:
+    warmup, position = cosine.warmup, moment.position
+    rising = tf.minimum((position + moment.pace) / (warmup or 1.0), 1.0)
+    done = (position - warmup) / (1.0 - warmup)
     falling = cosine.floor + (1.0 - cosine.floor) * 0.5 * (1.0 + tf.cos(math.pi * done))
-    return cosine.rate * tf.where(step < warmup, rising, falling)
+    return cosine.rate * tf.where(position < warmup - ROUNDING, rising, falling)
 
 
-def kl_weight_at(annealing_steps: int, step: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The weight of the KL term at 0-based `step`: linear to 1 over `annealing_steps`."""
-    if annealing_steps == 0:
+def kl_weight_at(
+    moment: Moment, dtype: tf.DType, *, steps: int | None = None, part: float = 0.0
+) -> tf.Tensor:
+    """The weight of the KL term: linear to 1 over so many `steps`, or over a `part` of the run."""
+    if not (part if steps is None else steps):
         return tf.ones([], dtype)
-    fraction = tf.cast(step + 1, dtype) / tf.cast(annealing_steps, dtype)
+    if steps is None:
+        fraction = tf.cast((moment.position + moment.pace) / part, dtype)
+    else:
+        fraction = tf.cast(moment.step + 1, dtype) / tf.cast(steps, dtype)
     return tf.minimum(tf.ones([], dtype), fraction)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gpflow
@@ -17,15 +18,23 @@ from ..jitter import jitters_of
 from ..models import MonteCarloModel
 from ..random import fold_in, split
 from .agreement import describe_model
-from .arguments import check_annealing, check_model, check_seed
+from .arguments import check_annealing, check_model, check_seconds, check_seed
 from .data import Minibatch, training_data
 from .diagnosis import describe_failure
 from .history import History
 from .natural_gradient import natural_gradient_of
 from .objective import BoundObjective, LossObjective, Objective
 from .optimizer import KerasOptimizer, Optimizer, ScheduledAdam, check_optimizer
+from .plan import ANNEALING_STEPS, Plan, Seconds, Steps, Stretch, UntilFlat
 from .recipe import Recipe, check_recipe, names_of
-from .schedules import LearningRate, check_learning_rate, depends_on_num_steps
+from .schedules import (
+    LearningRate,
+    Moment,
+    check_learning_rate,
+    depends_on_num_steps,
+    hold_position,
+    kl_weight_at,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +49,8 @@ class TrainingFailed(ValueError):  # noqa: N818  # says what happened
 class Trainer:
     """The compiled steps of `fit`, whose arguments these are.
 
-    Attributes: `settings`, what a run must agree on to go on from a checkpoint, and `of_num_steps`, which
-    arguments make it depend on the number of steps.
+    Attributes: `plan`, when it ends; `settings`, what a run must agree on to go on from a checkpoint; and
+    `of_num_steps`, which arguments make it depend on how long it is.
     """
 
     def __init__(
@@ -49,9 +58,10 @@ class Trainer:
         model: BayesianModel,
         data: RegressionData | tf.data.Dataset | None = None,
         *,
-        num_steps: int,
+        num_steps: int | None = None,
+        max_seconds: float | None = None,
         batch_size: int | None = None,
-        schedule: str | Recipe = "paper",
+        schedule: str | Recipe = "fast",
         learning_rate: LearningRate | None = None,
         optimizer: Any = None,
         kl_annealing_steps: int | None = None,
@@ -59,7 +69,10 @@ class Trainer:
         seed: int = 0,
     ) -> None:
         check_model(model)
-        check_positive_integer("num_steps", num_steps)
+        if num_steps is not None:
+            check_positive_integer("num_steps", num_steps)
+        if max_seconds is not None:
+            check_seconds("max_seconds", max_seconds)
         check_annealing(kl_annealing_steps, num_steps)
         check_optimizer(optimizer, learning_rate)
         recipe = check_recipe(schedule)
@@ -70,16 +83,22 @@ class Trainer:
         # The rows of epoch e and the random numbers of step e are to have nothing in common.
         rows_seed, self._steps_seed = split(key, 2)
         self.model = model
-        self.num_steps = num_steps
         self.data = training_data(model, data, batch_size, rows_seed)
         self.objective: Objective
         self._jitters: list[tf.Variable] = []
-        self.of_num_steps = []
+        self.of_num_steps: list[str] = []
+        annealing_steps = kl_annealing_steps or 0
         if isinstance(model, MonteCarloModel):
-            annealing_steps = kl_annealing_steps
-            if annealing_steps is None:
-                annealing_steps = round(recipe.annealing * num_steps)
-            self.objective = BoundObjective(model, self.data.num_data, annealing_steps)
+            if kl_annealing_steps is not None:
+                annealing = partial(kl_weight_at, steps=kl_annealing_steps)
+            elif max_seconds is not None:
+                annealing = partial(kl_weight_at, part=recipe.annealing)
+            else:
+                annealing_steps = ANNEALING_STEPS if recipe.annealing else 0
+                if num_steps is not None:
+                    annealing_steps = round(recipe.annealing * num_steps)
+                annealing = partial(kl_weight_at, steps=annealing_steps)
+            self.objective = BoundObjective(model, self.data.num_data, annealing)
             self._jitters = jitters_of(model)
             if kl_annealing_steps is None:
                 self.of_num_steps.append("kl_annealing_steps")
@@ -93,7 +112,7 @@ class Trainer:
         self.natural = None
         if natural_gradient is not None:
             natural_schedule = check_learning_rate(natural_gradient, "natural_gradient")
-            self.natural = natural_gradient_of(model, natural_schedule, num_steps)
+            self.natural = natural_gradient_of(model, natural_schedule)
             if depends_on_num_steps(natural_schedule):
                 self.of_num_steps.append("natural_gradient")
         stepped = [] if self.natural is None else [v.ref() for v in self.natural.variables_stepped]
@@ -102,7 +121,6 @@ class Trainer:
             ScheduledAdam(
                 variables,
                 rates,
-                num_steps,
                 beta_2=recipe.beta_2,
                 scales=[recipe.scales.get(name, 1.0) for name in names_of(model, variables)],
                 clip=recipe.clip,
@@ -112,6 +130,12 @@ class Trainer:
         )
         if self.optimizer.of_num_steps:
             self.of_num_steps.append("learning_rate")
+        falls = {"learning_rate", "natural_gradient"} & set(self.of_num_steps)
+        self.plan: Plan = UntilFlat(hold_position(rates), annealing_steps, falls=bool(falls))
+        if max_seconds is not None:
+            self.plan = Seconds(max_seconds, num_steps)
+        elif num_steps is not None:
+            self.plan = Steps(num_steps)
         self.settings = {
             "batch_size": self.data.batch_size,
             "natural_gradient": repr(self.natural and self.natural.schedule),
@@ -122,18 +146,19 @@ class Trainer:
             **describe_model(model),
         }
         # A function of its own: TensorFlow takes one method of many trainers for one traced too often.
-        self._steps = tf.function(lambda first, size: self._run_steps(first, size), autograph=False)
+        self._steps = tf.function(lambda *call: self._run_steps(*call), autograph=False)
         self._compiled = False
 
-    def advance(self, step: int, size: int, history: History) -> int:
-        """Take `size` steps after `step` others, with more jitter where one fails; the step reached.
+    def advance(self, step: int, stretch: Stretch, history: History) -> int:
+        """Take a stretch of steps after `step` others, with more jitter where one fails; the step reached.
 
         :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
         """
-        end = step + size
+        end = step + stretch.size
         while step < end:
+            rest = stretch.after(end - step)
             start = time.perf_counter()
-            done, elbos, halvings = self.steps(step, end - step)
+            done, elbos, halvings = self.steps(step, rest)
             history.elbo += elbos[:done]
             history.halvings += [step + i for i in range(done) if halvings[i]]
             step += done
@@ -145,20 +170,26 @@ class Trainer:
                     history.timed_steps += done
                 self._compiled = True
             if step < end:
-                self._recover(step, history)
+                self._recover(step, stretch.after(end - step), history)
                 step += 1
+        history.position = stretch.position + stretch.size * stretch.pace
+        history.clock.append((end, history.seconds))
         return step
 
-    def steps(self, first: int, size: int) -> tuple[int, list[float], list[int]]:
-        """Steps from `first` on until `size` are done or one is not finite.
+    def steps(self, first: int, stretch: Stretch) -> tuple[int, list[float], list[int]]:
+        """Steps from `first` on until all of a stretch are done or one is not finite.
 
         :returns: the number applied, and of each that was tried the bound per data point and how often
             its natural-gradient step was halved.
         """
-        done, elbos, halvings = self._steps(tf.constant(first), tf.constant(size))
+        size, position, pace = stretch
+        done, elbos, halvings = self._steps(
+            Moment(tf.constant(first), *(tf.constant(x, tf.float64) for x in (position, pace))),
+            tf.constant(size),
+        )
         return int(done), elbos.numpy().tolist(), halvings.numpy().tolist()
 
-    def _recover(self, step: int, history: History) -> None:
+    def _recover(self, step: int, stretch: Stretch, history: History) -> None:
         """Repeat a failed step with more of every jitter."""
         before = [jitter.numpy() for jitter in self._jitters]
         starts = [float(value) or gpflow.default_jitter() for value in before]
@@ -166,7 +197,7 @@ class Trainer:
             try:
                 for jitter, start in zip(self._jitters, starts, strict=True):
                     jitter.assign(start * factor)
-                done, elbos, halvings = self.steps(step, 1)
+                done, elbos, halvings = self.steps(step, stretch._replace(size=1))
             finally:
                 for jitter, value in zip(self._jitters, before, strict=True):
                     jitter.assign(value)
@@ -195,9 +226,7 @@ class Trainer:
     def _batch(self, step: tf.Tensor) -> Minibatch:
         return self.data.minibatch(step)
 
-    def _run_steps(
-        self, first: tf.Tensor, size: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _run_steps(self, first: Moment, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Steps until `size` are done or one is not finite; the number applied, their bounds and halvings."""
         records = (
             tf.TensorArray(self.objective.dtype, size=size, element_shape=[]),
@@ -210,7 +239,9 @@ class Trainer:
         def body(
             count: tf.Tensor, _: tf.Tensor, elbos: tf.TensorArray, halvings: tf.TensorArray
         ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray, tf.TensorArray]:
-            finite, elbo, halved = self._step(first + count)
+            moved = tf.cast(count, first.position.dtype) * first.pace
+            moment = Moment(first.step + count, first.position + moved, first.pace)
+            finite, elbo, halved = self._step(moment)
             written = elbos.write(count, elbo), halvings.write(count, halved)
             return count + tf.cast(finite, tf.int32), finite, *written
 
@@ -222,13 +253,14 @@ class Trainer:
         )
         return count, elbos.stack(), halvings.stack()
 
-    def _step(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _step(self, moment: Moment) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One step, applied if it is finite.
 
         :returns: whether it is, the bound per data point, and the halvings of its natural-gradient step.
         """
         objective, optimizer, natural = self.objective, self.optimizer, self.natural
-        objective.start(step)
+        step = moment.step
+        objective.start(moment)
         variables = optimizer.variables_stepped
         stepped_naturally = () if natural is None else natural.variables_stepped
         batch, seed = self._batch(step), self.seed_of(step)
@@ -255,11 +287,11 @@ class Trainer:
             halvings = tf.constant(0)
             if natural is not None:
                 halvings = natural.apply(
-                    direction, step, value.total, lambda: objective(batch, seed).total
+                    direction, moment, value.total, lambda: objective(batch, seed).total
                 )
             # The gradients are of the variables before either step.
             with tf.control_dependencies([halvings]):
-                optimizer.apply(gradient, step)
+                optimizer.apply(gradient, moment)
             return tf.constant(True), halvings
 
         finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))

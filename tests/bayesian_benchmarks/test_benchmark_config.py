@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from bayesian_benchmarks import Experiment, Settings, expand, load_experiment
 from bayesian_benchmarks.errors import BenchmarkError, ConfigError, UnknownNameError
-from bayesian_benchmarks.settings import DensitySettings, GWISettings
+from bayesian_benchmarks.models.deep import as_recipe
+from bayesian_benchmarks.settings import DensitySettings, GWISettings, schedule_name
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -54,6 +56,19 @@ BASE = "models: [dgp]\ndatasets: [yacht]\ndepths: [2]\n"
         (BASE + "settings: {learning_rate: [[0.1, 0.01]]}", r"learning_rate: fractions must start"),
         (BASE + "settings: {learning_rate: [[0, 0.01], [0, 1]]}", r"fractions must start at 0 and"),
         (BASE + "settings: {learning_rate: [[0, -1]]}", r"rates above 0"),
+        (
+            BASE + "settings: {schedule: slow}",
+            r"settings.schedule: needs fast or paper, or a recipe",
+        ),
+        (
+            BASE + "settings: {schedule: {clip: 2}}",
+            r"settings.schedule.learning_rate: is required",
+        ),
+        (
+            BASE + "settings: {schedule: {learning_rate: {rate: 0}}}",
+            r"settings.schedule.learning_rate",
+        ),
+        (BASE + "overrides: [{settings: {num_steps: 0}}]", r"overrides: num_steps: .* equal to 1"),
         (BASE + "splits: some", r"config.yaml: splits: input should be 'all' \(got 'some'\)"),
         (BASE + "paper: ober2032", r"paper: no figures of such a paper; known are aitchison2021"),
         (BASE + "seeds: [-1]", r"seeds: a seed is from 0 to 2147483647"),
@@ -84,6 +99,59 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: s
         load_experiment(write(tmp_path, text))
     assert "\n" not in str(caught.value)
     assert "config.yaml" in str(caught.value) or "plugin" in str(caught.value)
+
+
+def test_the_fast_schedule_is_the_librarys() -> None:
+    """Written out, so that a row says how it was made when the library's has changed."""
+    from gpflow_dkp.training.recipe import FAST
+
+    fast = Settings(schedule="fast")  # type: ignore[arg-type]
+    assert fast.schedule is not None
+    assert as_recipe(fast.schedule) == FAST
+    assert Settings(schedule="paper") == Settings()  # type: ignore[arg-type]
+    assert schedule_name(fast.model_dump_json()) == "fast"
+    assert schedule_name(Settings().model_dump_json()) == "paper"
+    own = fast.model_copy(update={"schedule": fast.schedule.model_copy(update={"clip": 3.0})})
+    assert schedule_name(own.model_dump_json()) == "own"
+
+
+def test_a_schedule_stands_in_place_of_what_it_replaces_in_a_runs_key() -> None:
+    (paper,) = expand(experiment())
+    assert "schedule" not in paper.settings_json  # the key of rows that know of none
+    fast = expand(experiment(settings={"schedule": "fast"}))[0]
+    other = expand(experiment(settings={"schedule": "fast", "kl_annealing_steps": 3}))[0]
+    assert fast.key == other.key != paper.key
+    assert not {"learning_rate", "kl_annealing_steps"} & set(json.loads(fast.settings_json))
+    # Gaussian Wasserstein inference has a schedule of its own.
+    gwi = [
+        expand(experiment(models=["gwi-net"], depths=[1], settings={"schedule": name}))[0]
+        for name in ("fast", "paper")
+    ]
+    assert gwi[0].key == gwi[1].key
+
+
+def test_datasets_and_depths_have_settings_of_their_own() -> None:
+    config = experiment(
+        datasets=["diabetes", "wine"],
+        depths=[2, 5],
+        models=["dgp", {"name": "dwp-gw", "num_inducing": 7}],
+        overrides=[
+            {"datasets": ["wine"], "settings": {"num_steps": 40}},
+            {"depths": [5], "settings": {"num_steps": 60, "train_samples": 3}},
+        ],
+    )
+    found = {(run.dataset, run.depth, run.model): run.settings for run in expand(config)}
+    steps = {key: settings.num_steps for key, settings in found.items()}
+    assert steps["diabetes", 2, "dgp"] == 20_000
+    assert steps["wine", 2, "dgp"] == 40
+    assert steps["wine", 5, "dwp-gw"] == steps["diabetes", 5, "dgp"] == 60
+    assert found["wine", 5, "dwp-gw"].num_inducing == 7
+    assert {s.train_samples for (_, depth, _), s in found.items() if depth == 2} == {10}
+    short = config.with_steps(5)
+    assert {run.settings.num_steps for run in expand(short)} == {5}
+    assert {run.settings.train_samples for run in expand(short)} == {3, 10}
+    with pytest.raises(ConfigError, match=r"overrides: num_step: no such field; did you mean"):
+        experiment(overrides=[{"settings": {"num_step": 3}}])
 
 
 def test_no_such_config(tmp_path: Path) -> None:

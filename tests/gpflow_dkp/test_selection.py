@@ -180,7 +180,7 @@ def test_folds_choose_by_the_density_of_what_each_has_not_seen(by_folds: Run) ->
             )
             num_steps = round(20 * candidate.step_fraction)
             training = {"num_steps": num_steps, "learning_rate": 0.01, "kl_annealing_steps": 0}
-            fit(part, (X[rows], Y[rows]), **training, progress=False)
+            fit(part, (X[rows], Y[rows]), **training, schedule="paper", progress=False)
             part.temperature.assign(model.temperature)
             density = part.predict_log_density((X[~rows], Y[~rows])).numpy()
             mean, variance = part.predict_y(X[~rows])

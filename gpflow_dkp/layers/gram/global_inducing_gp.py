@@ -13,6 +13,7 @@ from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
+from ...bijectors import RelativeTriL
 from ...checks import check_choice, check_positive_integer, check_seeds
 from ...gram import FeatureBlocks
 from ...linalg import (
@@ -197,9 +198,9 @@ class GlobalInducingGP(GramLayer):
 
 
 def precision_parameter(start: np.ndarray) -> Parameter:
-    """A Cholesky factor [..., M, M], its diagonal trained by the logarithm."""
-    transform = tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None)
-    return Parameter(start, transform=transform)
+    """A Cholesky factor [..., M, M], its diagonal trained by the logarithm, the rest relative to it."""
+    filled = tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None)
+    return Parameter(start, transform=tfb.Chain([RelativeTriL(0.1), filled]))
 
 
 @check_shapes("precision_tril: [M, M]", "return: [M, M]")

@@ -1,4 +1,4 @@
-"""RightMultiplyTriL, OuterProduct and Congruence against complex-step Jacobians in NumPy.
+"""RightMultiplyTriL, RelativeTriL, OuterProduct and Congruence against complex-step Jacobians in NumPy.
 
 Every map here is analytic, so the complex step Im f(x + ih) / h is exact to rounding.
 """
@@ -11,7 +11,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from gpflow_dkp.bijectors import Congruence, FillTrapezoidal, OuterProduct, RightMultiplyTriL
+from gpflow_dkp.bijectors import (
+    Congruence,
+    FillTrapezoidal,
+    OuterProduct,
+    RelativeTriL,
+    RightMultiplyTriL,
+)
 
 CASES = [(1, 1), (3, 5), (5, 5), (5, 3), (4, 1)]
 
@@ -108,6 +114,35 @@ def test_outer_product(P: int, df: int) -> None:
             outer.forward_log_det_jacobian(factor.copy()), expected, rtol=0, atol=1e-12
         )
     check_inverse(bijector, factor)
+
+
+@pytest.mark.parametrize("P", [1, 4])
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_relative_tril(P: int, scale: float) -> None:
+    x = trapezoid(P, P, seed=P)
+    below = np.tril(x, -1)
+
+    def by_hand(vector: np.ndarray) -> np.ndarray:
+        matrix = unpack(vector, P, P)
+        D = np.diag(np.diag(matrix))
+        return pack(D + scale * D @ np.tril(matrix, -1), P)
+
+    bijector = RelativeTriL(scale)
+    y = bijector.forward(x).numpy()
+    np.testing.assert_allclose(y, np.diag(np.diag(x)) @ (np.eye(P) + scale * below), rtol=1e-14)
+    np.testing.assert_allclose(RelativeTriL(scale).inverse(y), x, rtol=1e-14)
+    expected = log_abs_det_jacobian(by_hand, pack(x, P))
+    np.testing.assert_allclose(
+        bijector.forward_log_det_jacobian(x), expected, rtol=1e-12, atol=1e-14
+    )
+    batch = np.stack([x, 2.0 * x])
+    np.testing.assert_allclose(bijector.forward(batch)[1], bijector.forward(2.0 * x), rtol=1e-14)
+    assert bijector.forward_log_det_jacobian(batch).shape == (2,)
+
+
+def test_relative_tril_needs_a_positive_scale() -> None:
+    with pytest.raises(ValueError, match=r"scale: got 0.0, needs a positive number"):
+        RelativeTriL(0.0)
 
 
 def test_outer_product_without_rank() -> None:

@@ -14,10 +14,13 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from gpflow.kernels import ArcCosine, Linear, Matern52, SquaredExponential
 
 from gpflow_dkp.layers import Encoder, LatentVariableLayer, SparseGP
 from gpflow_dkp.models import DGP, DIWP, DWP, GWI, NNGP, LatentVariableDGP
+
+tfb = tfp.bijectors
 
 REFERENCE = Path(__file__).with_name("reference_bounds.json")
 NUM_STEPS = 200
@@ -102,6 +105,10 @@ def scatter(layers: list[tf.Module]) -> None:
             variable = parameter.unconstrained_variable
             if name == "V":  # starts where the release put it
                 variable.assign(0.5 * np.eye(*variable.shape))
+            if name == "precision_tril":  # is trained as the release did
+                filled = tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None)
+                layer.precision_tril = gpflow.Parameter(parameter, transform=filled)
+                variable = layer.precision_tril.unconstrained_variable
             variable.assign_add(0.3 * rng.normal(size=variable.shape))
 
 

@@ -35,7 +35,7 @@ def sgpr() -> gpflow.models.SGPR:
 def test_steps_are_adams_on_the_training_loss(batch_size: int | None) -> None:
     ours, theirs = svgp(), svgp()
     settings = {"num_steps": 5, "learning_rate": 0.02, "progress": False, "seed": 3}
-    history = fit(ours, (X, Y), batch_size=batch_size, **settings)
+    history = fit(ours, (X, Y), batch_size=batch_size, schedule="paper", **settings)
     adam = tf_keras.optimizers.legacy.Adam(0.02, epsilon=1e-8)
     losses = []
     for step in range(5):

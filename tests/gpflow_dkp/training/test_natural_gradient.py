@@ -261,7 +261,7 @@ def test_gradients_in_natural_parameters_are_finite_differences() -> None:
     built = global_model(depth=2)
     layer = built.output_layer
     layer.precision_tril.assign(np.tril(0.3 * np.ones((4, 4))) + np.eye(4))
-    natural = GlobalInducingStep(built, ((0.0, 1.0),), 1)
+    natural = GlobalInducingStep(built, ((0.0, 1.0),))
     with tf.GradientTape() as tape:
         bound = built.elbo((X, Y), seed=0)
     gradients = tape.gradient(bound, natural.variables_stepped)

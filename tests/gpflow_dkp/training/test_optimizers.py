@@ -55,8 +55,9 @@ def test_raises_the_bound_and_goes_on_from_a_checkpoint(name: str, tmp_path: Pat
 def test_keras_adam_is_ours() -> None:
     """With the same epsilon, at one rate throughout."""
     ours, theirs = toy_model(), toy_model()
-    fit(ours, DATA, num_steps=10, learning_rate=0.01, progress=False)
-    fit(theirs, DATA, num_steps=10, optimizer=KERAS.Adam(0.01, epsilon=1e-8), progress=False)
+    settings: dict[str, Any] = {"num_steps": 10, "schedule": "paper", "progress": False}
+    fit(ours, DATA, learning_rate=0.01, **settings)
+    fit(theirs, DATA, optimizer=KERAS.Adam(0.01, epsilon=1e-8), **settings)
     for a, b in zip(ours.trainable_variables, theirs.trainable_variables, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 

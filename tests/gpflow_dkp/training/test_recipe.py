@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from fit_cases import toy_data, toy_model
 
 from gpflow_dkp.training import Cosine, Recipe, fit
-from gpflow_dkp.training.recipe import FAST, PAPER, check_recipe, names_of
+from gpflow_dkp.training.recipe import FAST, check_recipe, names_of
 
 DATA = toy_data()
 
@@ -24,17 +25,18 @@ def test_variables_have_the_names_of_their_parameters() -> None:
     assert len(of_mu) == 1
 
 
-def test_the_papers_recipe_is_the_default() -> None:
-    models = [toy_model(), toy_model(), toy_model()]
+def test_the_fast_recipe_is_the_default_and_the_papers_is_by_name() -> None:
     settings: dict[str, Any] = {"num_steps": 20, "progress": False}
-    bounds = [
-        fit(models[0], DATA, **settings).elbo,
-        fit(models[1], DATA, schedule="paper", **settings).elbo,
-        fit(
-            models[2], DATA, schedule=PAPER, learning_rate=[(0.0, 1e-2), (0.5, 1e-3)], **settings
-        ).elbo,
+    said: list[dict[str, Any]] = [
+        {},
+        {"schedule": "fast"},
+        {"schedule": "paper"},
+        {"schedule": Recipe([(0.0, 1e-2), (0.5, 1e-3)], 0.999, annealing=0.05)},
     ]
-    assert bounds[0] == bounds[1] == bounds[2]
+    default, fast, paper, papers = (
+        fit(toy_model(), DATA, **settings, **more).elbo for more in said
+    )
+    assert default == fast != paper == papers
 
 
 def test_a_run_by_the_fast_recipe_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -59,8 +61,7 @@ def test_a_run_by_the_fast_recipe_goes_on_from_its_checkpoint(tmp_path: Path) ->
             toy_model(),
             DATA,
             num_steps=70,
-            learning_rate=FAST.learning_rate,
-            kl_annealing_steps=0,
+            schedule=replace(FAST, beta_2=0.999),
             progress=False,
             **checkpoints,
         )

@@ -14,6 +14,7 @@ from gpflow_dkp.jitter import jitters_of
 from gpflow_dkp.models import DWP, DeepKernelProcess
 from gpflow_dkp.random import fold_in, split
 from gpflow_dkp.training import History, TrainingFailed, fit
+from gpflow_dkp.training.plan import Stretch
 from gpflow_dkp.training.trainer import Trainer
 
 DATA = toy_data()
@@ -58,7 +59,7 @@ def steps(of_indefinite: Trainer) -> Iterator[Steps]:
     def run(jitter: float, number: int) -> History:
         model.jitter.assign(jitter)
         history = History()
-        assert of_indefinite.advance(0, number, history) == number
+        assert of_indefinite.advance(0, Stretch(number), history) == number
         return history
 
     yield run
@@ -249,7 +250,7 @@ def test_failure_is_named(name: str, deep: tuple[DeepKernelProcess, Trainer]) ->
     try:
         break_it(model)
         with pytest.raises(TrainingFailed, match=pattern) as raised:
-            trainer.advance(0, 2, History())
+            trainer.advance(0, Stretch(2), History())
     finally:
         for variable, value in zip(model.trainable_variables, before, strict=True):
             variable.assign(value)

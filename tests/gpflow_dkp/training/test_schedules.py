@@ -10,6 +10,7 @@ from gpflow_dkp.training.schedules import (
     PAPER_LEARNING_RATE,
     Cosine,
     ExponentialDecay,
+    Moment,
     check_learning_rate,
     kl_weight_at,
     learning_rate_at,
@@ -17,10 +18,15 @@ from gpflow_dkp.training.schedules import (
 )
 
 
+def moment(step: int, num_steps: int) -> Moment:
+    position, pace = (tf.constant(x / num_steps, tf.float64) for x in (step, 1))
+    return Moment(tf.constant(step), position, pace)
+
+
 def rates(learning_rate, num_steps: int) -> list[float]:  # type: ignore[no-untyped-def]
     schedule = check_learning_rate(learning_rate)
     return [
-        float(learning_rate_at(schedule, tf.constant(step), num_steps, tf.float64))
+        float(learning_rate_at(schedule, moment(step, num_steps), tf.float64))
         for step in range(num_steps)
     ]
 
@@ -50,7 +56,7 @@ def test_cosine_rises_in_its_warmup_and_falls_to_its_floor() -> None:
     x = np.arange(16) / 16
     np.testing.assert_allclose(found[4:], 0.4 * (0.1 + 0.45 * (1 + np.cos(np.pi * x))), rtol=1e-14)
     assert found[12] == pytest.approx(0.4 * 0.55)
-    assert rates(Cosine(0.4, warmup=0.0), 1) == [0.4]
+    assert rates(Cosine(0.4, warmup=0.0), 1) == rates(Cosine(0.4), 1) == [0.4]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_impossible_decays_are_refused_by_the_arguments_name(decay: ExponentialD
 
 def test_learning_rate_has_the_precision_asked() -> None:
     schedule = check_learning_rate(PAPER_LEARNING_RATE)
-    assert learning_rate_at(schedule, tf.constant(0), 10, tf.float32).dtype == tf.float32
+    assert learning_rate_at(schedule, moment(0, 10), tf.float32).dtype == tf.float32
 
 
 @pytest.mark.parametrize(
@@ -114,13 +120,16 @@ def test_bad_learning_rate(learning_rate: object) -> None:
 
 
 def test_kl_weight_rises_to_one() -> None:
-    weights = [float(kl_weight_at(4, tf.constant(step), tf.float64)) for step in range(6)]
+    weights = [float(kl_weight_at(moment(step, 6), tf.float64, steps=4)) for step in range(6)]
     assert weights == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    weights = [float(kl_weight_at(moment(step, 8), tf.float64, part=0.5)) for step in range(6)]
+    np.testing.assert_allclose(weights, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0], rtol=1e-14)
 
 
 def test_kl_weight_without_annealing() -> None:
-    assert float(kl_weight_at(0, tf.constant(0), tf.float64)) == 1.0
-    assert kl_weight_at(0, tf.constant(0), tf.float32).dtype == tf.float32
+    assert float(kl_weight_at(moment(0, 5), tf.float64, steps=0)) == 1.0
+    assert float(kl_weight_at(moment(0, 5), tf.float64)) == 1.0
+    assert kl_weight_at(moment(0, 5), tf.float32, steps=3).dtype == tf.float32
 
 
 def stream(num_steps: int, batch_size: int, num_data: int, seed: int) -> np.ndarray:

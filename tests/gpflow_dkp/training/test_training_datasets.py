@@ -12,6 +12,7 @@ from fit_cases import numbers, toy_data, toy_model
 from gpflow_dkp.models import DeepKernelProcess, LatentVariableDGP
 from gpflow_dkp.training import History, fit
 from gpflow_dkp.training.data import DatasetData
+from gpflow_dkp.training.plan import Stretch
 from gpflow_dkp.training.trainer import Trainer
 
 X, Y = toy_data(30)
@@ -60,7 +61,7 @@ def test_one_batch_is_the_arrays() -> None:
 def test_each_batch_is_scaled_to_the_whole_set() -> None:
     model = toy_model()
     trainer = Trainer(model, dataset(), num_steps=20, kl_annealing_steps=0, learning_rate=1e-12)
-    _, elbos, _ = trainer.steps(0, 5)
+    _, elbos, _ = trainer.steps(0, Stretch(5))
     model.num_data = 30
     for i, elbo in enumerate(elbos):
         batch = X[7 * i : 7 * i + 7], Y[7 * i : 7 * i + 7]
