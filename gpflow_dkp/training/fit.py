@@ -165,7 +165,13 @@ def fit(
         history.drop_validation(step)  # of the end of a shorter run
     trainer.data.start_at(step)
     shown = "ELBO" if getattr(model, "objective_is_bound", True) else "objective"
-    bar = tqdm(initial=step, disable=not progress, unit="step", dynamic_ncols=True)
+    bar = tqdm(
+        total=plan.expected_steps,
+        initial=step,
+        disable=not progress,
+        unit="step",
+        dynamic_ncols=True,
+    )
     last_saved = time.monotonic()
     try:
         with bar:
