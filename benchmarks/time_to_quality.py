@@ -1,12 +1,13 @@
 """Seconds and steps to a bound, by the library's default recipe and by the papers': a table and a picture.
 
-    python benchmarks/time_to_quality.py --datasets yacht boston --depths 2 5
-    python benchmarks/time_to_quality.py --curves curves.csv --figure curves.png  # again from kept curves
+    python benchmarks/time_to_quality.py --datasets yacht boston --depths 2 5 --curves curves.csv
+    python benchmarks/time_to_quality.py --curves curves.csv --figure curves.png
 
-Each run is a process of its own. The bound of a step is that of ten samples with its KL term at full
-weight; a target is reached where the mean of the last `WINDOW` steps is at it. Targets are the published
-bounds of 20 000 steps, but for --target. --reference names a CSV file with columns dataset, depth, model,
-seconds and elbo_per_point: what other code reached in which time, a cross in the picture.
+Each run is a process of its own; what stands in --curves is not run again. The bound of a step is that of
+ten samples with its KL term at full weight; a target is reached where the mean of the last `WINDOW` steps is
+at it. Targets are the published bounds of 20 000 steps, but for --target. --reference names a CSV file with
+columns dataset, depth, model, seconds and elbo_per_point: what other code reached in which time, a cross in
+the picture.
 """
 
 from __future__ import annotations
@@ -156,6 +157,34 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
     figure.savefig(path, dpi=110)
 
 
+def all_curves(arguments: argparse.Namespace) -> pd.DataFrame:
+    """The curves of all cases: those that are kept, and the others by training."""
+    kept: Path | None = arguments.curves
+    steps = {"fast": arguments.fast_steps, "paper": arguments.paper_steps}
+    cases = [
+        {
+            **{"dataset": dataset, "split": split, "model": model, "depth": depth},
+            **{"schedule": schedule, "steps": steps[schedule]},
+            **{"threads": arguments.threads, "data_dir": arguments.data_dir},
+        }
+        for dataset, depth, model, split, schedule in itertools.product(
+            *(arguments.datasets, arguments.depths, arguments.models, arguments.splits, steps)
+        )
+    ]
+    parts = {}
+    if kept is not None and kept.exists():
+        parts = {key: part for key, part in pd.read_csv(kept).groupby(CASE, sort=False)}
+    due = [case for case in cases if tuple(case[name] for name in CASE) not in parts]
+    for case in track(due, "training"):
+        parts[tuple(case[name] for name in CASE)] = curve_in_process(case)
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            table = pd.concat(parts.values(), ignore_index=True)
+            table.to_csv(kept, index=False, float_format="%.6g", lineterminator="\n")
+    wanted = [parts[tuple(case[name] for name in CASE)] for case in cases]
+    return pd.concat(wanted, ignore_index=True)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -169,9 +198,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--target", type=float, help="default: the published bound")
     parser.add_argument("--data-dir", help="where the UCI files lie; default: they are downloaded")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument(
-        "--curves", type=Path, help="where the curves are kept, and taken from if there"
-    )
+    parser.add_argument("--curves", type=Path, help="CSV file where the curves are kept")
     parser.add_argument("--figure", type=Path, help="of the picture, such as curves.png")
     parser.add_argument("--reference", type=Path, help="CSV of other code's times")
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -183,28 +210,7 @@ def main() -> None:
     if arguments.case:
         print(json.dumps(curve(json.loads(arguments.case))))
         return
-    kept = arguments.curves
-    if kept is not None and kept.exists():
-        curves = pd.read_csv(kept)
-    else:
-        steps = {"fast": arguments.fast_steps, "paper": arguments.paper_steps}
-        cases = [
-            {
-                **{"dataset": dataset, "split": split, "model": model, "depth": depth},
-                **{"schedule": schedule, "steps": steps[schedule]},
-                **{"threads": arguments.threads, "data_dir": arguments.data_dir},
-            }
-            for dataset, depth, model, split, schedule in itertools.product(
-                *(arguments.datasets, arguments.depths, arguments.models, arguments.splits, steps)
-            )
-        ]
-        parts = []
-        for case in track(cases, "training"):
-            parts.append(curve_in_process(case))
-            curves = pd.concat(parts, ignore_index=True)
-            if kept is not None:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                curves.to_csv(kept, index=False, float_format="%.6g", lineterminator="\n")
+    curves = all_curves(arguments)
     print_table(curves, arguments.target)
     if arguments.figure is not None:
         reference = None if arguments.reference is None else pd.read_csv(arguments.reference)
