@@ -95,7 +95,8 @@ def fit(
     :param kl_annealing_steps: the KL term's weight rises from 0 to the model's `kl_weight` over these steps;
         0 for none, None for the schedule's part of the steps, 1 000 where their number is not known.
     :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
-        output layer's posterior, which the optimizer then leaves; both are of the same minibatch. A step
+        output layer's posterior, which the optimizer then leaves; both are of the same minibatch. Default the
+        schedule's: none but for a `LatentVariableDGP`. A step
         that leaves no positive-definite matrix, or with global inducing points lowers the minibatch's
         bound, is halved until it does not, counted in the history's `halvings`.
     :param seed: an integer.

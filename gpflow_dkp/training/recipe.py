@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
+from gpflow.models import BayesianModel
 
 from ..checks import brief
+from ..layers import SparseGP
+from ..models import LatentVariableDGP
 from .arguments import is_real
 from .schedules import PAPER_LEARNING_RATE, Cosine, LearningRate, check_learning_rate
 
@@ -25,6 +28,7 @@ class Recipe:
     :param clip: a gradient longer than so many times the running mean of its length (of the last 20 steps or
         so) is shortened to that; None for no clipping.
     :param annealing: the part of the steps over which the KL term's weight rises to its value.
+    :param natural_gradient: step size of the output layer's natural gradients, as of `fit`.
     :raises ValueError: for values that are none of these.
     """
 
@@ -33,9 +37,12 @@ class Recipe:
     scales: Mapping[str, float] = field(default_factory=dict)
     clip: float | None = None
     annealing: float = 0.5
+    natural_gradient: LearningRate | None = None
 
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
+        if self.natural_gradient is not None:
+            check_learning_rate(self.natural_gradient, "natural_gradient")
         if not is_real(self.beta_2) or not 0 <= self.beta_2 < 1:
             raise ValueError(f"beta_2: got {brief(self.beta_2)}, needs a number from 0 to below 1")
         if self.clip is not None and not (is_real(self.clip) and self.clip > 0):
@@ -57,14 +64,25 @@ PAPER = Recipe(PAPER_LEARNING_RATE, beta_2=0.999, scales={}, clip=None, annealin
 FAST = Recipe(clip=2.0)
 """The default: high rates that fall smoothly, and a long annealing that keeps clear of poor optima."""
 
+FAST_OF_SPARSE_GP = Recipe(
+    Cosine(2e-2),
+    clip=2.0,
+    annealing=0.0,
+    natural_gradient=((0.0, 0.01), (0.05, 0.03), (0.1, 0.1)),
+)
+"""The same for a `LatentVariableDGP`, whose output layer is a sparse GP: steps of its natural gradient that
+grow."""
+
 RECIPES = {"fast": FAST, "paper": PAPER}
 
 
-def check_recipe(schedule: str | Recipe) -> Recipe:
-    """The recipe of a name, or one as it is.
+def check_recipe(schedule: str | Recipe, model: BayesianModel) -> Recipe:
+    """The recipe of a name for a model, or one as it is.
 
     :raises ValueError: for another name or type.
     """
+    if schedule == "fast" and _steps_naturally(model):
+        return FAST_OF_SPARSE_GP
     if isinstance(schedule, Recipe):
         return schedule
     if not isinstance(schedule, str) or schedule not in RECIPES:
@@ -80,6 +98,14 @@ def names_of(model: tf.Module, variables: Sequence[tf.Variable]) -> list[str]:
         words = [word for word in path if isinstance(word, str) and not word.startswith("_")]
         names.setdefault(value.ref(), words[-1] if words else "")
     return [names.get(variable.ref(), "") for variable in variables]
+
+
+def _steps_naturally(model: BayesianModel) -> bool:
+    """Whether the fast recipe of a model has natural gradients: its last layer's posterior is trained."""
+    if not isinstance(model, LatentVariableDGP):
+        return False
+    layer = model.output_layer
+    return isinstance(layer, SparseGP) and layer.q_mu.trainable and layer.q_sqrt.trainable
 
 
 def _is_variable(value: object) -> bool:

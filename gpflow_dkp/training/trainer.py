@@ -75,7 +75,9 @@ class Trainer:
             check_seconds("max_seconds", max_seconds)
         check_annealing(kl_annealing_steps, num_steps)
         check_optimizer(optimizer, learning_rate)
-        recipe = check_recipe(schedule)
+        recipe = check_recipe(schedule, model)
+        if natural_gradient is None:
+            natural_gradient = recipe.natural_gradient
         rates = check_learning_rate(
             recipe.learning_rate if learning_rate is None else learning_rate
         )

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 from fit_cases import toy_data, toy_model
 
+from gpflow_dkp.models import LatentVariableDGP
 from gpflow_dkp.training import Cosine, Recipe, fit
-from gpflow_dkp.training.recipe import FAST, check_recipe, names_of
+from gpflow_dkp.training.recipe import FAST, FAST_OF_SPARSE_GP, check_recipe, names_of
 
 DATA = toy_data()
 
@@ -37,6 +39,29 @@ def test_the_fast_recipe_is_the_default_and_the_papers_is_by_name() -> None:
         fit(toy_model(), DATA, **settings, **more).elbo for more in said
     )
     assert default == fast != paper == papers
+
+
+def test_the_fast_recipe_steps_a_sparse_gp_at_the_end_naturally() -> None:
+    """As asked for by hand, and not where its posterior is not trained."""
+
+    def model() -> LatentVariableDGP:
+        return LatentVariableDGP.from_architecture("GP", DATA, num_inducing=5, inference="vi")
+
+    by_hand = replace(FAST_OF_SPARSE_GP, natural_gradient=None)
+    settings: dict[str, Any] = {"num_steps": 10, "progress": False}
+    rates = FAST_OF_SPARSE_GP.natural_gradient
+    default, asked, without = (
+        fit(model(), DATA, **settings, **more).elbo
+        for more in (
+            {},
+            {"schedule": by_hand, "natural_gradient": rates},
+            {"schedule": by_hand},
+        )
+    )
+    assert default == asked != without
+    fixed = model()
+    gpflow.set_trainable(fixed.output_layer.q_sqrt, False)
+    assert check_recipe("fast", fixed) == check_recipe("fast", toy_model()) == FAST
 
 
 def test_a_run_by_the_fast_recipe_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -86,10 +111,10 @@ def test_scales_of_a_recipe_reach_the_model() -> None:
     ("make", "message"),
     [
         (
-            lambda: check_recipe("quick"),
+            lambda: check_recipe("quick", toy_model()),
             r"schedule: got 'quick', needs 'fast' or 'paper', or a Recipe",
         ),
-        (lambda: check_recipe(3), r"schedule: got 3"),  # type: ignore[arg-type]
+        (lambda: check_recipe(3, toy_model()), r"schedule: got 3"),  # type: ignore[arg-type]
         (lambda: Recipe(-1.0), r"learning_rate: got .*-1.0.* needs positive rates"),
         (lambda: Recipe(Cosine(0.0)), r"learning_rate: got Cosine"),
         (lambda: Recipe(beta_2=1.0), r"beta_2: got 1.0, needs a number from 0 to below 1"),
