@@ -181,7 +181,8 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     out.add_argument(
         "--paired",
         metavar="METRIC",
-        help="print differences to the best model on the same splits, with two standard errors",
+        help="print differences to the best model on the same splits, with two standard errors, or one "
+        "where the paper prints one",
     )
     out.add_argument(
         "--ranks",
@@ -201,6 +202,11 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         "--across",
         action="store_true",
         help="of --paired and --ranks: with all rows of the datasets, also of other configs and depths",
+    )
+    out.add_argument(
+        "--code",
+        metavar="FINGERPRINT",
+        help="show only rows whose code, the fingerprint or else the git_commit of --export, begins so",
     )
     out.add_argument("--format", choices=FORMATS, default="rich", help="of the table")
     out.add_argument("--export", metavar="CSV", help="write all of the store's rows as sorted text")
@@ -257,6 +263,8 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
         print(f"No finished run of this experiment in {store.path}.", file=sys.stderr)
         return exit_code
     try:
+        if arguments.code is not None:
+            rows = _made_by(arguments.code, rows)
         _show(rows, experiment, arguments)
     except BenchmarkError as error:
         if exit_code == 0:
@@ -270,6 +278,18 @@ def _rows_of(runs: list[Run], rows: list[ResultRow]) -> list[ResultRow]:
     keys = {run.key for run in runs}
     unknown = [run for run in runs if run.data == UNKNOWN]
     return [row for row in rows if row.key in keys or any(run.has_made(row) for run in unknown)]
+
+
+def _made_by(code: str, rows: list[ResultRow]) -> list[ResultRow]:
+    """The rows whose `code` begins so.
+
+    :raises UnknownNameError: there are none.
+    """
+    made = [row for row in rows if row.code.startswith(code)]
+    if not made:
+        known = {row.code or "not recorded" for row in rows}
+        raise UnknownNameError("code of the rows", code, known)
+    return made
 
 
 def _announce(config: str, runs: list[Run], store: ResultsStore, again: Again, jobs: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from scipy import stats
@@ -13,12 +13,12 @@ from ..errors import BenchmarkError, UnknownNameError
 from ..store import ResultRow
 from ..tasks import directions
 from .competitors import competitors
-from .paper import PaperResult, paper_results
+from .paper import PaperResult, published, published_difference
 from .tables import format_cells, frame, num_steps, of_splits, standard_error
 
 NOTE = (
     "Mean over the splits that both models have; in brackets the mean difference to the first line's "
-    "model ± two standard errors of the paired differences, * where it is not 0 at the 5 % level of a paired "
+    "model ± {errors} of the paired differences, * where it is not 0 at the 5 % level of a paired "
     "t test. {better} is better."
 )
 
@@ -27,10 +27,11 @@ NOTE = (
 class PairedLine:
     """A model against the baseline of its dataset and depth.
 
-    `label` is the model with what tells it from others of its name. `difference` and `two_errors` are of
-    the paired differences over `num_splits` splits: 0 for the baseline itself, NaN errors for one split;
-    `is_clear` says that the difference is not 0 at the 5 % level of a paired t test. `is_baseline` says
-    whether the line is the baseline's own, `published` is the paper's figure of the model.
+    `label` is the model with what tells it from others of its name. `difference` and `error`, which is
+    `num_errors` standard errors, are of the paired differences over `num_splits` splits: 0 for the baseline
+    itself, a NaN error for one split; `is_clear` says that the difference is not 0 at the 5 % level of a
+    paired t test. `is_baseline` says whether the line is the baseline's own. `published` is the paper's
+    figure of the model, and `published_difference` of the model minus the baseline.
     """
 
     dataset: str
@@ -41,10 +42,12 @@ class PairedLine:
     num_splits: int
     mean: float
     difference: float
-    two_errors: float
+    error: float
+    num_errors: int
     is_clear: bool
     is_baseline: bool
     published: PaperResult | None
+    published_difference: PaperResult | None
 
 
 def paired_differences(
@@ -62,6 +65,7 @@ def paired_differences(
     their mean. A model with several settings is several competitors.
 
     :param baseline: a model's name.
+    :param paper: whose figures to look up; errors are as many standard errors as it prints, two without one.
     :param across_depths: whether models of different depths are compared too.
     :raises UnknownNameError: a metric without a direction, or a baseline that no row is of.
     :raises BenchmarkError: two models without a split in common.
@@ -72,9 +76,6 @@ def paired_differences(
     table = table[table[metric].notna()] if metric in table else table[:0]
     if baseline is not None and baseline not in set(table["model"]):
         raise UnknownNameError("model among the finished runs", baseline, set(table["model"]))
-    published = {
-        (r.dataset, r.depth, r.model): r for r in paper_results(paper) if r.metric == metric
-    }
     lines = []
     for _, group in table.groupby(["dataset"] if across_depths else ["dataset", "depth"]):
         if baseline is not None and baseline not in set(group["model"]):
@@ -83,45 +84,68 @@ def paired_differences(
             label: (part, of_splits(part, metric)) for label, part in competitors(group).items()
         }
         first = _first(scores, metric, baseline)
+        base, theirs = scores[first][0].iloc[0], scores[first][1]
         for label in sorted(scores, key=lambda label: (label != first, label)):
             part, ours = scores[label]
             head = part.iloc[0]
-            theirs = scores[first][1]
-            n, mean, difference, two_errors, is_clear = _compare(
-                ours, theirs, (label, first, head["dataset"], metric)
+            dataset, depth, model, task = head[["dataset", "depth", "model", "task"]]
+            n, mean, difference, error, is_clear = _compare(
+                ours, theirs, (label, first, dataset, metric)
             )
-            figures = published.get((head["dataset"], head["depth"] or None, head["model"]))
+            printed = None
+            if base["depth"] == depth:
+                printed = published_difference(
+                    paper, dataset, depth, model, base["model"], metric, task=task
+                )
             lines.append(
                 PairedLine(
-                    *(head["dataset"], int(head["depth"]), head["model"], label),
+                    *(dataset, int(depth), model, label),
                     num_steps(head["protocol"]),
-                    *(n, mean, difference, two_errors),
+                    *(n, mean, difference, error),
+                    num_errors=1,
                     is_clear=is_clear,
                     is_baseline=label == first,
-                    published=figures if paper else None,
+                    published=published(paper, dataset, depth, model, metric, task=task),
+                    published_difference=printed,
                 )
             )
-    return lines
+    num = _num_errors(lines)
+    return [replace(line, error=num * line.error, num_errors=num) for line in lines]
 
 
 def format_paired(lines: Sequence[PairedLine], metric: str, style: str = "rich") -> str:
     """The lines as text; styles as of `format_table`."""
     if style == "csv":
         table = pd.DataFrame([vars(line) for line in lines])
-        table["published_error"] = [_part(line.published, "error") for line in lines]
-        table["published"] = [_part(line.published, "value") for line in lines]
+        for name in ("published", "published_difference"):
+            figures = [getattr(line, name) for line in lines]
+            table[name] = [_part(figure, "value") for figure in figures]
+            table[f"{name}_error"] = [_part(figure, "error") for figure in figures]
         return table.to_csv(index=False, lineterminator="\n")
     header = ["dataset", "depth", "model", "steps", "splits", "mean", "difference", "published"]
+    has_differences = any(line.published_difference for line in lines)
+    if has_differences:
+        header.append("published difference")
     cells = [
         [
             *(line.dataset, str(line.depth or "-"), line.label),
             *(str(line.num_steps), str(line.num_splits)),
             *(f"{line.mean:.4g}", _difference(line), _published(line.published)),
+            *([_published(line.published_difference, "+")] if has_differences else []),
         ]
         for line in lines
     ]
     better = "Higher" if directions()[metric] else "Lower"
-    return format_cells(header, cells, NOTE.format(better=f"{better} {metric}"), style)
+    errors = "one standard error" if lines and lines[0].num_errors == 1 else "two standard errors"
+    note = NOTE.format(errors=errors, better=f"{better} {metric}")
+    return format_cells(header, cells, note, style)
+
+
+def _num_errors(lines: Sequence[PairedLine]) -> int:
+    """How many standard errors the paper prints with the figures of the lines: 1, or 2, our default."""
+    figures = [f for line in lines for f in (line.published, line.published_difference) if f]
+    of_one = [figure.error_kind.startswith("standard error") for figure in figures]
+    return 1 if figures and all(of_one) else 2
 
 
 def _first(
@@ -141,7 +165,7 @@ def _first(
 def _compare(
     ours: pd.Series[float], theirs: pd.Series[float], of: tuple[str, str, str, str]
 ) -> tuple[int, float, float, float, bool]:
-    """Number of splits, mean, mean difference, two standard errors, and whether it is clear."""
+    """Number of splits, mean, mean difference, its standard error, and whether it is clear."""
     label, first, dataset, metric = of
     shared = sorted(set(ours.index) & set(theirs.index))
     if not shared:
@@ -153,23 +177,23 @@ def _compare(
     if label == first:
         return n, float(ours[shared].mean()), 0.0, 0.0, False
     is_clear = n > 1 and abs(mean) > float(stats.t.ppf(0.975, n - 1)) * error
-    return n, float(ours[shared].mean()), mean, 2.0 * error, is_clear
+    return n, float(ours[shared].mean()), mean, error, is_clear
 
 
 def _difference(line: PairedLine) -> str:
     if line.is_baseline:
         return ""
-    if math.isnan(line.two_errors):
+    if math.isnan(line.error):
         return f"({line.difference:+.3g})"
-    return f"({line.difference:+.3g} ± {line.two_errors:.2g}{'*' if line.is_clear else ''})"
+    return f"({line.difference:+.3g} ± {line.error:.2g}{'*' if line.is_clear else ''})"
 
 
 def _part(result: PaperResult | None, name: str) -> float | None:
     return None if result is None else getattr(result, name)
 
 
-def _published(result: PaperResult | None) -> str:
+def _published(result: PaperResult | None, sign: str = "") -> str:
     if result is None:
         return ""
-    text = f"{result.value:.{result.decimals}f}"
+    text = f"{result.value:{sign}.{result.decimals}f}"
     return text if result.error is None else f"{text} ± {result.error:.{result.decimals}f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -35,6 +35,48 @@ def paper_results(paper: str | None = None) -> tuple[PaperResult, ...]:
     return tuple(row for row in rows if paper in (None, row.paper))
 
 
+def published(
+    paper: str | None, dataset: str, depth: int, model: str, metric: str, *, task: str
+) -> PaperResult | None:
+    """The figure that a paper prints where we have a row; None without a paper, or without one.
+
+    One printed without a depth is beside any.
+
+    :param dataset: as we call it; the paper may call it otherwise.
+    :param depth: as the paper counts, 0 where the model's name says the layers.
+    :param task: whose dataset it is.
+    """
+    if paper is None or (task, dataset) in NOT_PRINTED:
+        return None
+    dataset, model = PRINTED_AS.get((dataset, model), (dataset, model))
+    known, name = _by_name(paper), SAME_DATA.get(dataset, dataset)
+    found = known.get((name, depth or None, model, metric))
+    return found or known.get((name, None, model, metric))
+
+
+def published_difference(
+    paper: str | None,
+    dataset: str,
+    depth: int,
+    model: str,
+    baseline: str,
+    metric: str,
+    *,
+    task: str,
+) -> PaperResult | None:
+    """The difference of two models' `metric` that a paper prints, `model` minus `baseline`.
+
+    Of one printed the other way round the sign is changed; the parameters are those of `published`.
+    """
+    for first, second, sign in ((model, baseline, 1.0), (baseline, model, -1.0)):
+        of = f"{first}-minus-{second}", f"{metric}_difference"
+        if found := published(paper, dataset, depth, *of, task=task):
+            name = f"{model}-minus-{baseline}"
+            # 0.0 is added so that no zero is negative.
+            return replace(found, model=name, value=sign * found.value + 0.0)
+    return None
+
+
 OUR_NAMES = {
     "test_nll": ("test_log_likelihood", -1.0),
     "test_accuracy": ("accuracy", 1.0),
@@ -47,6 +89,28 @@ PRINTED_AS = {
     ("cifar10_vs_svhn", "gwi-cnn"): ("cifar10", "gwi-net"),
 }
 """Whose figures [NeurIPS22] prints under other names: its network for images is convolutional."""
+
+SAME_DATA = {
+    "winered": "wine",
+    "housing": "boston",
+    **{f"{name}-gal": name for name in ("concrete", "energy", "protein", "wine", "yacht")},
+}
+"""Datasets that we or a paper call otherwise: the name that all of these are looked up by.
+
+They are the same rows; the splits may be others, Gal & Ghahramani's or the `uci_datasets` collection's.
+"""
+
+NOT_PRINTED = {("classification", "wine")}
+"""Tasks and datasets that only share their name with a printed one: scikit-learn's wine has classes."""
+
+
+@cache
+def _by_name(paper: str) -> dict[tuple[str, int | None, str, str], PaperResult]:
+    """A paper's figures by dataset, depth, model and metric."""
+    return {
+        (SAME_DATA.get(r.dataset, r.dataset), r.depth, r.model, r.metric): r
+        for r in paper_results(paper)
+    }
 
 
 def _parse(row: dict[str, str]) -> PaperResult:

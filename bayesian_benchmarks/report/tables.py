@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from ..errors import UnknownNameError
 from ..settings import schedule_name
 from ..store import ResultRow
 from ..tasks import directions, find_task
-from .paper import PRINTED_AS, PaperResult, paper_results
+from .paper import PaperResult, published
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,14 @@ def summarise(
     for metric in metrics:
         if metric not in known:
             raise UnknownNameError("metric", metric, known)
-    published = {(r.dataset, r.depth, r.model, r.metric): r for r in paper_results(paper)}
     lines = []
-    for _, group in table.groupby(["dataset", "depth", "model", "protocol", "task"]):
-        dataset, depth, model, protocol = group[["dataset", "depth", "model", "protocol"]].iloc[0]
+    names = ["dataset", "depth", "model", "protocol", "task"]
+    for _, group in table.groupby(names):
+        dataset, depth, model, protocol, task = group[names].iloc[0]
         figures = {
             metric: (
                 Summary.over_splits(group, metric),
-                _published_of(published, dataset, depth, model, metric) if paper else None,
+                published(paper, dataset, depth, model, metric, task=task),
             )
             for metric in metrics
         }
@@ -157,19 +158,6 @@ def of_splits(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     return rows.groupby("split")[metric].mean().dropna()
 
 
-def _published_of(
-    published: dict[tuple[str, int | None, str, str], PaperResult],
-    dataset: str,
-    depth: int,
-    model: str,
-    metric: str,
-) -> PaperResult | None:
-    """The printed figure; one printed without a depth is beside any."""
-    dataset, model = PRINTED_AS.get((dataset, model), (dataset, model))
-    known = published.get((dataset, depth or None, model, metric))
-    return known or published.get((dataset, None, model, metric))
-
-
 def printed_depth(row: ResultRow, depth_counts_output_layer: bool) -> int:
     """A row's depth as the experiment counts, 0 where the model's name says the layers."""
     return row.depth if depth_counts_output_layer or row.depth == 0 else row.depth - 1
@@ -180,8 +168,12 @@ def num_steps(settings: str) -> int:
     return int(json.loads(settings).get("num_steps", 0))
 
 
+class Bold(str):
+    """A cell that `format_cells` sets in bold."""
+
+
 def format_table(lines: Sequence[TableLine], style: str = "rich") -> str:
-    """The table as text.
+    """The table as text; for people the best mean of a dataset and depth is bold, ties all.
 
     :param style: "rich" for a terminal, "markdown", or "csv" (numbers in full, a row a figure).
     :raises UnknownNameError: another style.
@@ -228,7 +220,7 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
         ]
         for metric in metrics:
             ours, theirs = line.metrics[metric]
-            row.append(str(ours))
+            row.append(Bold(ours) if _is_best(line, metric, lines) else str(ours))
             if metric in paired:
                 row.append(_published_cell(ours, theirs))
         cells.append(row)
@@ -240,6 +232,21 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
             " published: the paper's; ✓ ours is within two of its printed errors or better, ✗ not."
         )
     return header, cells, note
+
+
+def _is_best(line: TableLine, metric: str, lines: Sequence[TableLine]) -> bool:
+    """Whether no other line of the dataset and depth has a better mean; False where there is no other."""
+    higher = directions().get(metric)
+    means = [
+        other.metrics[metric][0].mean
+        for other in lines
+        if (other.dataset, other.depth) == (line.dataset, line.depth)
+        and other.metrics[metric][0].num_splits > 0
+    ]
+    if higher is None or len(means) < 2:
+        return False
+    best = max(means) if higher else min(means)
+    return math.isclose(line.metrics[metric][0].mean, best, rel_tol=1e-9)  # rounding apart
 
 
 def _published_cell(ours: Summary, theirs: PaperResult | None) -> str:
@@ -255,24 +262,27 @@ def _published_cell(ours: Summary, theirs: PaperResult | None) -> str:
 def _rich(header: Sequence[str], cells: Sequence[Sequence[str]], note: str) -> str:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(caption=note, caption_justify="left")
     for name in header:
         text = name in ("dataset", "model")
         table.add_column(name, justify="left" if text else "right", no_wrap=True)
     for row in cells:
-        table.add_row(*row)
+        table.add_row(*(Text(cell, "bold" if isinstance(cell, Bold) else "") for cell in row))
     output = io.StringIO()
     width = max(
         80, 4 + sum(3 + max(len(r[i]) for r in [header, *cells]) for i in range(len(header)))
     )
-    Console(file=output, width=width).print(table)
+    on_terminal = sys.stdout.isatty() or None  # None: as the environment says
+    Console(file=output, width=width, force_terminal=on_terminal).print(table)
     return output.getvalue()
 
 
 def _markdown(header: Sequence[str], cells: Sequence[Sequence[str]], note: str) -> str:
     rule = ["---" if name in ("dataset", "model") else "---:" for name in header]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *cells])
+    shown = [[f"**{cell}**" if isinstance(cell, Bold) else cell for cell in row] for row in cells]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *shown])
     return f"{body}\n\n{note}\n"
 
 

@@ -25,6 +25,7 @@ from ..plugins import import_installed_plugins, import_plugin
 from ..store import ResultRow
 from ..tasks import Outcome, find_task, rescore
 from ..tasks import run as run_model
+from ..tasks.protocol import COST_METRICS
 from ..tasks.recorded import load_predictions, save_predictions
 from .environment import available_cores, fingerprint, git_commit, hardware, versions
 from .run import Run
@@ -185,7 +186,7 @@ def _rescored(job: Job) -> Outcome:
     assert stored is not None
     if (job.directory / MODEL_NAME).exists():
         outcome = _measured(job, lambda step: None, checkpoint=MODEL_NAME)
-        costs = {name: stored.metrics[name] for name in COSTS if name in stored.metrics}
+        costs = {name: stored.metrics[name] for name in COST_METRICS if name in stored.metrics}
         return Outcome(outcome.metrics | costs, stored.history, outcome.predictions)
     _import_plugins(job)
     predictions = load_predictions(job.directory / PREDICTIONS_NAME)
@@ -203,10 +204,6 @@ def _import_plugins(job: Job) -> None:
     import_installed_plugins()
     for plugin in job.plugins:
         import_plugin(plugin)
-
-
-COSTS = ("seconds", "seconds_per_step", "num_recoveries")
-"""Metrics that scoring again leaves as they are."""
 
 
 def _is_outside(error: Exception) -> bool:

@@ -79,6 +79,9 @@ COST_METRICS = {
     "seconds_per_step": Metric(
         "seconds a training step; none for a run too short to tell", "lower"
     ),
+    "epoch_seconds": Metric(
+        "seconds an epoch: those a step times the batches that the training points are", "lower"
+    ),
     "seconds": Metric("seconds of training, choices by trial included", "lower"),
     "num_recoveries": Metric("training steps that were taken again after a failed Cholesky"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,8 @@ def run(
     scores |= task.evaluate(recorded, dataset, settings=settings, seed=seed)
     check_finite(scores)
     history = summarised(getattr(record, "history", record))
-    return Outcome(scores | training_metrics(record), history, recorded.predictions)
+    costs = training_metrics(record, len(data[0]), settings.batch_size)
+    return Outcome(scores | costs, history, recorded.predictions)
 
 
 def rescore(
@@ -124,11 +126,12 @@ def bound(model: Any, data: Data, *, settings: Settings, seed: int = 0) -> dict[
     return {name: elbo_per_point(model, data, settings=settings, seed=seed)}
 
 
-def training_metrics(record: TrainingRecord) -> dict[str, float]:
-    """What training cost."""
+def training_metrics(record: TrainingRecord, num_data: int, batch_size: int) -> dict[str, float]:
+    """What training cost; an epoch is as many steps as batches cover the `num_data` training points."""
     costs = {"seconds": float(record.seconds), "num_recoveries": float(record.num_recoveries)}
     if np.isfinite(record.seconds_per_step):
         costs["seconds_per_step"] = float(record.seconds_per_step)
+        costs["epoch_seconds"] = costs["seconds_per_step"] * math.ceil(num_data / batch_size)
     return costs
 
 

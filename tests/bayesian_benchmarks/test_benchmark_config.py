@@ -14,6 +14,8 @@ from bayesian_benchmarks.models.deep import as_recipe
 from bayesian_benchmarks.settings import DensitySettings, GWISettings, schedule_name
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+LARGE = ("kin8nm", "naval", "power", "protein")
+UCI = ("boston", "concrete", "energy", "wine", "yacht", *LARGE)
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -34,6 +36,23 @@ def test_the_papers_protocol() -> None:
     assert config.settings.learning_rate == ((0.0, 1e-2), (0.5, 1e-3))
     # (8 sets of 20 splits + protein's 5) x 4 depths x 4 models
     assert len(expand(config)) == (8 * 20 + 5) * 4 * 4
+
+
+def test_the_five_layer_networks_are_runs_of_the_same_protocol() -> None:
+    config = load_experiment(CONFIGS / "ober2021.yaml")
+    runs = {run.key for run in expand(config)}
+    assert len(runs) == (8 * 20 + 5) * 2
+    assert runs < {run.key for run in expand(load_experiment(CONFIGS / "ober2023.yaml"))}
+
+
+def test_samples_in_training_of_deep_kernel_processes() -> None:
+    """[ICML21]: ten, energy's too; one on the four large sets."""
+    config = load_experiment(CONFIGS / "aitchison2021.yaml")
+    samples = {
+        run.dataset: run.settings.train_samples
+        for run in expand(config.override(datasets=UCI, splits=(0,)))
+    }
+    assert samples == dict.fromkeys(UCI, 10) | dict.fromkeys(LARGE, 1)
 
 
 def test_the_offline_default_needs_no_download() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_models import FakeModel
+from fake_models import FakeModel, Record
 from scipy import stats
 
 from bayesian_benchmarks import Settings, get_dataset, run_task
 from bayesian_benchmarks.errors import UnknownNameError
 from bayesian_benchmarks.tasks import metrics_of
 from bayesian_benchmarks.tasks.regression import evaluate
-from bayesian_benchmarks.tasks.training import elbo_per_point
+from bayesian_benchmarks.tasks.training import elbo_per_point, training_metrics
 
 SETTINGS = Settings(num_steps=20, test_samples=6, elbo_samples=7, train_samples=3, batch_size=150)
 
@@ -76,6 +76,17 @@ def test_run_task_gives_every_metric() -> None:
     assert set(metrics_of("regression")) - set(scores) == absent
     assert set(scores) <= set(metrics_of("regression"))
     assert all(type(value) is float for value in scores.values())
+
+
+def test_an_epoch_is_as_many_steps_as_batches_cover_the_training_points() -> None:
+    scores = run_task("diabetes", "fake", settings=SETTINGS)  # 398 points, 150 a step
+    assert scores["seconds_per_step"] == 1 / 20
+    assert scores["epoch_seconds"] == pytest.approx(3 / 20)
+
+
+def test_seconds_an_epoch_are_not_known_where_those_a_step_are_not() -> None:
+    record = Record(seconds=2.0, seconds_per_step=float("nan"))
+    assert training_metrics(record, 398, 150) == {"seconds": 2.0, "num_recoveries": 0.0}
 
 
 def test_training_that_is_taken_up_ends_with_the_same_numbers(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def experiment(**changes: Any) -> Experiment:
 
 def numbers(store: ResultsStore) -> list[tuple[Any, ...]]:
     """What must not depend on how the rows came about: keys and scores without times."""
-    timing = {"seconds", "seconds_per_step"}
+    timing = {"seconds", "seconds_per_step", "epoch_seconds"}
     return [
         (*row.key, row.status, {k: v for k, v in row.metrics.items() if k not in timing})
         for row in store.rows()

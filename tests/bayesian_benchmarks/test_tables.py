@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bayesian_benchmarks.report import (
     paper_results,
     summarise,
 )
+from bayesian_benchmarks.report.paper import SAME_DATA
 from bayesian_benchmarks.store import ResultRow
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared/reference/paper_results.csv"
@@ -147,6 +149,55 @@ def test_within_two_of_the_papers_errors_or_better(
     assert agrees(ours, published(**changes)) is verdict
 
 
+def test_seconds_an_epoch_stand_beside_the_papers_without_a_verdict() -> None:
+    """[UAI23] Table 2 was measured on other hardware; nothing is worked out for rows without them."""
+    rows = [
+        row(0, 0.0, dataset="boston", metrics={"epoch_seconds": 0.1, "seconds_per_step": 0.1}),
+        row(0, 0.0, dataset="protein", metrics={"seconds_per_step": 0.1}),
+    ]
+    boston, protein = summarise(rows, metrics=["epoch_seconds"], paper="ober2023")
+    ours, theirs = boston.metrics["epoch_seconds"]
+    assert theirs is not None
+    assert (ours.mean, theirs.value, agrees(ours.mean, theirs)) == (0.1, 0.202, None)
+    assert protein.metrics["epoch_seconds"][0].num_splits == 0
+    text = format_table([boston, protein], "markdown")
+    assert "| 0.1 | 0.202 |" in text
+    assert "|  | 0.869 |" in text
+
+
+@pytest.mark.parametrize(
+    ("paper", "task", "dataset", "depth", "value"),
+    [
+        ("salimbeni2019", "density", "wine", 0, -1.09),  # of winered
+        ("salimbeni2019", "density", "wine-gal", 0, -1.09),
+        ("salimbeni2019", "density", "energy-gal", 0, 1.71),
+        ("salimbeni2019", "density", "housing", 0, 0.02),  # of boston
+        ("ober2023", "density", "energy-gal", 2, -0.70),
+        ("ober2023", "regression", "winered", 2, -0.96),  # of wine
+        ("ober2023", "classification", "wine", 2, None),  # scikit-learn's
+        (None, "regression", "wine", 2, None),
+    ],
+)
+def test_a_dataset_has_the_figures_that_a_paper_prints_under_another_name(
+    paper: str | None, task: str, dataset: str, depth: int, value: float | None
+) -> None:
+    of_icml = paper == "salimbeni2019"
+    model, metric = ("gp", "_normalised") if of_icml else ("dgp", "")
+    rows = [row(0, 0.0, task=task, dataset=dataset, depth=depth, model=model)]
+    (line,) = summarise(rows, metrics=[f"test_log_likelihood{metric}"], paper=paper)
+    ((_, theirs),) = line.metrics.values()
+    assert (theirs and theirs.value) == value
+
+
+@pytest.mark.parametrize("paper", sorted({r.paper for r in paper_results()}))
+def test_no_two_figures_of_a_paper_are_looked_up_by_one_name(paper: str) -> None:
+    names = [
+        (SAME_DATA.get(r.dataset, r.dataset), r.depth, r.model, r.metric)
+        for r in paper_results(paper)
+    ]
+    assert len(names) == len(set(names))
+
+
 def test_unknown_metric_and_format() -> None:
     with pytest.raises(UnknownNameError, match=r"Unknown metric 'rmse'.*test_rmse"):
         summarise(ROWS, metrics=["rmse"])
@@ -170,6 +221,42 @@ def test_markdown_table() -> None:
     assert rule.count("---") == header.count("|") - 1 == line.count("|") - 1
     assert line.startswith("| yacht | 2 | dwp-ab-gw | 20000 | 3 | 2.20 ± 0.15 |")
     assert note.startswith("Mean ± standard error over splits.")
+
+
+COMPARED = summarise(
+    [
+        row(0, 2.0, metrics={"elbo_per_point": 2.0, "test_rmse": 1.0, "coverage_90": 0.9}),
+        row(0, 3.0, model="dgp", metrics={"elbo_per_point": 3.0, "test_rmse": 2.0}),
+        row(0, 3.0, model="dgp", num_steps=10, metrics={"elbo_per_point": 3.0}),
+        row(0, 9.0, model="dgp", depth=3, metrics={"elbo_per_point": 9.0}),
+        row(0, 9.0, model="dgp", dataset="boston", metrics={"elbo_per_point": 9.0}),
+    ],
+    metrics=["elbo_per_point", "test_rmse", "coverage_90"],
+)
+
+
+def test_the_best_mean_of_a_dataset_and_depth_is_bold() -> None:
+    """Ties all; not what has no direction, nor what is compared with nothing."""
+    assert format_table(COMPARED, "markdown").splitlines()[2:7] == [
+        "| boston | 2 | dgp | 20000 | 1 | 9 |  |  |",
+        "| yacht | 2 | dgp | 10 | 1 | **3** |  |  |",
+        "| yacht | 2 | dgp | 20000 | 1 | **3** | 2 |  |",
+        "| yacht | 2 | dwp-ab-gw | 20000 | 1 | 2 | **1** | 0.9 |",
+        "| yacht | 3 | dgp | 20000 | 1 | 9 |  |  |",
+    ]
+    assert "*" not in format_table(COMPARED, "csv")
+
+
+def test_bold_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert "\x1b" not in format_table(COMPARED)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    text = format_table(COMPARED)
+    assert re.findall("\x1b\\[1m([0-9.]+)\x1b", text.replace(" ", "")) == ["3", "3", "1"]
+    assert "*" not in text
 
 
 def test_csv_table_has_the_numbers_in_full() -> None:

@@ -125,6 +125,26 @@ def test_comparison_across_configs_is_of_the_experiments_datasets(
     assert "yacht" not in out
 
 
+def test_rows_of_one_version_of_the_code(
+    run_fake: Main, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = [*FAKE_DATA, "--splits", "0-1", "--format", "markdown"]
+    assert run_fake(what) == 0
+    store = ResultsStore("runs/results.sqlite")
+    for row, code in zip(store.rows(), ("abc123", "def456"), strict=True):
+        store.add(replace(row, fingerprint=code), replace=True)
+    capsys.readouterr()
+    assert run_fake([*what, "--tables-only"]) == 0
+    assert "| fake | 30 | 2† |" in capsys.readouterr().out
+    assert run_fake([*what, "--tables-only", "--code", "abc"]) == 0
+    assert "| fake | 30 | 1 |" in capsys.readouterr().out
+    assert run_fake([*what, "--tables-only", "--code", "bc"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.endswith("Unknown code of the rows 'bc'. Known: abc123, def456.\n")
+
+
 def test_failed_runs_are_told(run_fake: Main, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*FAKE_DATA, "--models", "fake", "fake-broken", "--splits", "0"]
     assert run_fake(arguments) == 1
