@@ -76,6 +76,10 @@ class RecipeSettings(BaseModel):
     """A gradient longer than so many times the mean of those before is shortened."""
     annealing: float = Field(default=0.5, ge=0, lt=1)
     """Part of the steps over which the KL's weight grows from 0 to 1."""
+    natural_gradient: Annotated[Rates | Decay | CosineDecay | None, AfterValidator(check_rates)] = (
+        None
+    )
+    """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
@@ -83,6 +87,14 @@ class RecipeSettings(BaseModel):
 
 FAST = RecipeSettings(learning_rate=CosineDecay(rate=5e-2), clip=2.0)
 """The library's default, its values written out: a row says how it was made after that has changed."""
+
+FAST_OF_SPARSE_GP = RecipeSettings(
+    learning_rate=CosineDecay(rate=2e-2),
+    clip=2.0,
+    annealing=0.0,
+    natural_gradient=((0.0, 0.01), (0.05, 0.03), (0.1, 0.1)),
+)
+"""That of deep GPs with latent variables."""
 
 
 class MeanNetwork(BaseModel):
@@ -161,10 +173,7 @@ class GWISettings(BaseModel):
         return values
 
 
-SCHEDULES: dict[str, RecipeSettings | None] = {"fast": FAST, "paper": None}
-"""Names that a config may give."""
-
-OF_PAPERS_SCHEDULE = ("learning_rate", "kl_annealing_steps")
+OF_PAPERS_SCHEDULE = ("learning_rate", "kl_annealing_steps", "natural_gradient")
 """Settings that are not read where there is a schedule."""
 
 
@@ -173,7 +182,12 @@ def schedule_name(settings: str) -> str:
     schedule = json.loads(settings).get("schedule")
     if schedule is None:
         return "paper"
-    return "fast" if RecipeSettings(**schedule) == FAST else "own"
+    # Of a model without one, a row does not say the natural gradient.
+    recipe, any_natural = RecipeSettings(**schedule), {"natural_gradient": None}
+    fast = FAST.natural_gradient, FAST_OF_SPARSE_GP.natural_gradient
+    known = [each.model_copy(update=any_natural) for each in (FAST, FAST_OF_SPARSE_GP)]
+    is_known = recipe.model_copy(update=any_natural) in known
+    return "fast" if is_known and recipe.natural_gradient in fast else "own"
 
 
 class Settings(BaseModel):
@@ -184,6 +198,9 @@ class Settings(BaseModel):
 
     of_evaluation: ClassVar[frozenset[str]] = frozenset({"elbo_samples", "test_samples"})
     """What training does not depend on: another value scores again, and trains nothing."""
+
+    schedules: ClassVar[dict[str, RecipeSettings | None]] = {"fast": FAST, "paper": None}
+    """Names that a config may give."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -221,9 +238,9 @@ class Settings(BaseModel):
     def _find_schedule(cls, schedule: Any) -> Any:
         if not isinstance(schedule, str):
             return schedule
-        if schedule not in SCHEDULES:
-            raise ValueError(f"needs {' or '.join(SCHEDULES)}, or a recipe")
-        return SCHEDULES[schedule]
+        if schedule not in cls.schedules:
+            raise ValueError(f"needs {' or '.join(cls.schedules)}, or a recipe")
+        return cls.schedules[schedule]
 
     def with_steps(self, num_steps: int) -> Settings:
         """The same for a run of `num_steps`, the KL annealing capped at a quarter of them.
@@ -270,11 +287,17 @@ class DensitySettings(Settings):
     The defaults are the protocol of `configs/salimbeni2019.yaml`.
     """
 
+    schedules: ClassVar[dict[str, RecipeSettings | None]] = {
+        "fast": FAST_OF_SPARSE_GP,
+        "paper": None,
+    }
+
     num_steps: Count = 100_000
     """Steps of Adam and of the natural gradient."""
     learning_rate: tuple[tuple[float, float], ...] | Decay = Decay(rate=5e-3)
     natural_gradient: Decay | None = Decay(rate=1e-2)
-    """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
+    """Step size of the final layer's natural gradient; null to leave that layer to Adam. Not read where there
+    is a `schedule`."""
     kl_annealing_steps: CountOrNone = 0
     """Steps over which the KL's weight grows from 0 to 1."""
     num_inducing: Count = 128

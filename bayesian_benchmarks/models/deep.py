@@ -65,7 +65,10 @@ def classes_likelihood(num_classes: int, settings: Settings) -> Any:
 
 _register = partial(
     register_model,
-    ignores=("gwi", "natural_gradient", "num_importance_samples", "latent_dim", "num_inner_gps"),
+    ignores=(
+        *("gwi", "natural_gradient", "schedule.natural_gradient"),
+        *("num_importance_samples", "latent_dim", "num_inner_gps"),
+    ),
 )
 # Deep GP with global inducing points and the deep Wishart process' prior.
 _register("dgp")(_builder("DGP"))
@@ -91,7 +94,8 @@ def train_with_fit(
 ) -> Any:
     """Train with `gpflow_dkp.training.fit`, and return its `History`.
 
-    :param natural_gradient: step size of natural gradients for the output layer, None for Adam.
+    :param natural_gradient: step size of natural gradients for the output layer, None for Adam; not read
+        where there is a schedule.
     """
     from gpflow_dkp.training import fit
 
@@ -100,6 +104,8 @@ def train_with_fit(
         "learning_rate": as_rate(settings.learning_rate),
         "kl_annealing_steps": min(settings.kl_annealing_steps, settings.num_steps - 1),
     }
+    if natural_gradient is not None:
+        how["natural_gradient"] = as_rate(natural_gradient)
     if settings.schedule is not None:
         how = {"schedule": as_recipe(settings.schedule)}
     return fit(
@@ -107,7 +113,6 @@ def train_with_fit(
         data,
         num_steps=settings.num_steps,
         batch_size=settings.batch_size if len(data[0]) > settings.batch_size else None,
-        natural_gradient=None if natural_gradient is None else as_rate(natural_gradient),
         seed=seed,
         checkpoint_dir=checkpoint_dir,
         checkpoint_seconds=checkpoint_seconds,
@@ -130,4 +135,7 @@ def as_recipe(recipe: RecipeSettings) -> Any:
     """A recipe of the settings as `fit` takes it."""
     from gpflow_dkp.training import Recipe
 
-    return Recipe(**dict(recipe) | {"learning_rate": as_rate(recipe.learning_rate)})
+    rates = {"learning_rate": as_rate(recipe.learning_rate)}
+    if recipe.natural_gradient is not None:
+        rates["natural_gradient"] = as_rate(recipe.natural_gradient)
+    return Recipe(**dict(recipe) | rates)

@@ -95,7 +95,7 @@ for _hidden in HIDDEN_UNITS:
     _register(
         _name,
         ignores=(
-            *("gwi", "ard", "precision", "natural_gradient"),
+            *("gwi", "ard", "precision", "natural_gradient", "schedule.natural_gradient"),
             *("num_inducing", "num_importance_samples", "num_inner_gps"),
         ),
     )(_cvae_builder(_hidden))

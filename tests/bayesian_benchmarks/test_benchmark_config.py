@@ -122,8 +122,12 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: s
 
 def test_the_fast_schedule_is_the_librarys() -> None:
     """Written out, so that a row says how it was made when the library's has changed."""
-    from gpflow_dkp.training.recipe import FAST
+    from gpflow_dkp.training.recipe import FAST, FAST_OF_SPARSE_GP
 
+    density = DensitySettings(schedule="fast")  # type: ignore[arg-type]
+    assert density.schedule is not None
+    assert as_recipe(density.schedule) == FAST_OF_SPARSE_GP
+    assert schedule_name(density.model_dump_json()) == "fast"
     fast = Settings(schedule="fast")  # type: ignore[arg-type]
     assert fast.schedule is not None
     assert as_recipe(fast.schedule) == FAST
@@ -141,6 +145,12 @@ def test_a_schedule_stands_in_place_of_what_it_replaces_in_a_runs_key() -> None:
     other = expand(experiment(settings={"schedule": "fast", "kl_annealing_steps": 3}))[0]
     assert fast.key == other.key != paper.key
     assert not {"learning_rate", "kl_annealing_steps"} & set(json.loads(fast.settings_json))
+    density = {"task": "density", "depths": [0], "settings": {"schedule": "fast"}}
+    gp, cvae = (expand(experiment(models=[name], **density))[0] for name in ("gp-gp", "cvae-50"))
+    assert "natural_gradient" in json.loads(gp.settings_json)["schedule"]
+    assert "natural_gradient" not in cvae.settings_json
+    assert schedule_name(gp.settings_json) == schedule_name(cvae.settings_json) == "fast"
+    assert "natural_gradient" not in fast.settings_json
     # Gaussian Wasserstein inference has a schedule of its own.
     gwi = [
         expand(experiment(models=["gwi-net"], depths=[1], settings={"schedule": name}))[0]
