@@ -83,8 +83,8 @@ def fit(
         that has its data inside.
     :param num_steps: number of steps; None for as many as fit into `max_seconds`, or with neither until the
         bound has stopped rising: training then goes on at the schedule's highest rate until the mean bound of
-        a quarter of the steps is within two standard errors of that of the quarter before, and for as many
-        steps again while the rate falls. The history's `ended` says how it was.
+        a quarter of the steps is hardly above that of the quarter before, and for as many steps again while
+        the rate falls. The history's `ended` says how it was.
     :param max_seconds: time of the run, compilation included.
     :param batch_size: rows a step, default and at most N; None where the data come in batches.
     :param schedule: how Adam steps and the KL term is annealed: "fast", high rates that fall smoothly and a

@@ -25,6 +25,9 @@ LEAST_WINDOW = 250
 MAX_WAITING_STEPS = 100_000
 """After which a bound that goes on rising is left."""
 
+LEAST_RISE = 1e-3
+"""Nats a data point from one window to the next that are worth the steps, however little the noise is."""
+
 NUM_BLOCKS = 10
 """Of a window: neighbouring steps are correlated, and means of blocks hardly."""
 
@@ -148,10 +151,10 @@ class UntilFlat(Plan):
 
 
 def has_stopped_rising(values: list[float]) -> bool:
-    """Whether the mean of the last values is no more than two standard errors above that of those before.
+    """Whether the mean of the last values is hardly above that of those before.
 
-    The windows are a quarter of all values each, and at least 250. Standard errors are of the means of ten
-    blocks a window.
+    By no more than two standard errors or `LEAST_RISE`. The windows are a quarter of all values each, and at
+    least 250. Standard errors are of the means of ten blocks a window.
     """
     window = max(LEAST_WINDOW, len(values) // 4) // NUM_BLOCKS * NUM_BLOCKS
     if len(values) < 2 * window:
@@ -159,7 +162,7 @@ def has_stopped_rising(values: list[float]) -> bool:
     blocks = np.reshape(values[-2 * window :], [2, NUM_BLOCKS, -1]).mean(-1)
     before, after = blocks.mean(1)
     error = math.sqrt(blocks.var(1, ddof=1).sum() / NUM_BLOCKS)
-    return bool(after - before <= 2.0 * error)
+    return bool(after - before <= max(2.0 * error, LEAST_RISE))
 
 
 def _to_next_call(step: int) -> int:

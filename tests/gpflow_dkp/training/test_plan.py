@@ -151,6 +151,14 @@ def test_noise_alone_is_flat_and_a_slow_rise_is_not() -> None:
     assert not has_stopped_rising(list(noise[0][:499]))
 
 
+def test_a_rise_without_noise_ends_where_it_is_no_longer_worth_the_steps() -> None:
+    """As of a GP regression's marginal likelihood, which rises for as long as numbers differ."""
+    steps = np.arange(20_000)
+    _, history = walk(UntilFlat(0.0, 0, falls=False), list(-np.exp(-steps / 500)), 20_000)
+    assert history.flat_from is not None
+    assert 2000 < history.flat_from < 10_000
+
+
 def test_a_run_of_a_time_or_until_it_is_flat_says_how_it_ended() -> None:
     started = time.monotonic()
     history = fit(toy_model(), DATA, max_seconds=4.0, progress=False)
