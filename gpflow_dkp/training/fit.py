@@ -96,7 +96,7 @@ def fit(
         0 for none, None for the schedule's part of the steps, 1 000 where their number is not known.
     :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
         output layer's posterior, which the optimizer then leaves; both are of the same minibatch. Default the
-        schedule's: none but for a `LatentVariableDGP`. A step
+        schedule's, where there is no `optimizer`: none but for a `LatentVariableDGP`. A step
         that leaves no positive-definite matrix, or with global inducing points lowers the minibatch's
         bound, is halved until it does not, counted in the history's `halvings`.
     :param seed: an integer.

@@ -76,7 +76,7 @@ class Trainer:
         check_annealing(kl_annealing_steps, num_steps)
         check_optimizer(optimizer, learning_rate)
         recipe = check_recipe(schedule, model)
-        if natural_gradient is None:
+        if natural_gradient is None and optimizer is None:
             natural_gradient = recipe.natural_gradient
         rates = check_learning_rate(
             recipe.learning_rate if learning_rate is None else learning_rate

@@ -9,6 +9,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from fit_cases import toy_data, toy_model
 
 from gpflow_dkp.models import LatentVariableDGP
@@ -59,6 +60,10 @@ def test_the_fast_recipe_steps_a_sparse_gp_at_the_end_naturally() -> None:
         )
     )
     assert default == asked != without
+    # One's own optimiser has all parameters.
+    adam = tf.keras.optimizers.Adam(0.01)
+    fit(trained := model(), DATA, optimizer=adam, **settings)
+    assert len(adam.variables) >= 2 * len(trained.trainable_variables)
     fixed = model()
     gpflow.set_trainable(fixed.output_layer.q_sqrt, False)
     assert check_recipe("fast", fixed) == check_recipe("fast", toy_model()) == FAST
