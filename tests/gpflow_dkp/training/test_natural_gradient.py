@@ -1,5 +1,7 @@
 """Natural-gradient steps: GPflow's, the optimum in one step, and what happens to a step too long."""
 
+from typing import Any
+
 import gpflow
 import numpy as np
 import pytest
@@ -99,7 +101,7 @@ def test_adam_trains_the_rest_and_leaves_q() -> None:
     before = natural.output_layer.q_mu.numpy()
     gpflow.set_trainable(frozen.output_layer.q_mu, False)
     gpflow.set_trainable(frozen.output_layer.q_sqrt, False)
-    settings = {"num_steps": 5, "progress": False}
+    settings: dict[str, Any] = {"num_steps": 5, "schedule": "paper", "progress": False}
     fit(natural, (X, Y), natural_gradient=1e-12, **settings)
     fit(frozen, (X, Y), **settings)
     np.testing.assert_allclose(natural.output_layer.q_mu, before, atol=1e-8)
