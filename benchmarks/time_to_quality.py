@@ -142,7 +142,9 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
         axis.axhline(published, color="0.5", linewidth=1, linestyle="--", label="published")
         ends = [run["elbo_per_point"].iloc[-1] for _, run in of_panel.groupby("schedule")]
         highest = max([*ends, published])
-        axis.set_ylim(highest - 1.2 * max(0.3, highest - min([*ends, published])), highest + 0.05)
+        lowest = highest - 1.2 * max(0.3, highest - min([*ends, published]))
+        axis.set_ylim(lowest, highest + 0.05)
+        axis.set_xlim(left=0.8 * of_panel["seconds"][of_panel["elbo_per_point"] >= lowest].min())
         if reference is not None:
             theirs = reference.query("dataset == @dataset and depth == @depth and model == @model")
             axis.plot(
