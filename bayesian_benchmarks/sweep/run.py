@@ -136,6 +136,11 @@ def expand(
     if not splits:
         raise ConfigError("No dataset is given; name one, or a CSV file.")
 
+    for override in experiment.overrides:
+        for dataset in set(override.datasets or ()) - set(splits):
+            dataset_source(
+                dataset, experiment.task
+            )  # of another call's --datasets, but not a misprint
     sources = [
         (model, model_source(model if isinstance(model, str) else model.name))
         for model in experiment.models

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from gpflow_dkp.checks import check_positive
+
 
 class RelativeTriL(tfp.bijectors.Bijector):
     """Compute D + scale x D N for lower-triangular D + N [..., P, P], D its diagonal.
@@ -14,12 +16,12 @@ class RelativeTriL(tfp.bijectors.Bijector):
     entries in small ones that make the inverse of the matrix grow exponentially with its size.
 
     :param scale: positive.
+    :raises ValueError: for another scale.
     """
 
     def __init__(self, scale: float = 1.0, *, name: str = "relative_tril") -> None:
         parameters = dict(locals())
-        if not scale > 0:
-            raise ValueError(f"scale: got {scale}, needs a positive number")
+        check_positive("scale", scale)
         self._scale = float(scale)
         super().__init__(forward_min_event_ndims=2, parameters=parameters, name=name)
 

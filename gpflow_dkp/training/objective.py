@@ -76,9 +76,10 @@ class BoundObjective(Objective):
         model = self._model
         expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
         factor = self._num_data / tf.cast(batch.size, expected.dtype)
-        annealed = expected * factor + model.kl_weight * log_ratio
+        of_data = expected * factor
+        annealed = of_data + model.kl_weight * log_ratio
         priors = [parameter.log_prior_density() for parameter in self._with_priors]
-        return Value(expected * factor + self._weight * log_ratio, tf.add_n([annealed, *priors]))
+        return Value(of_data + self._weight * log_ratio, tf.add_n([annealed, *priors]))
 
 
 class LossObjective(Objective):

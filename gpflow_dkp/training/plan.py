@@ -23,7 +23,7 @@ LEAST_WINDOW = 250
 """Steps of a mean of the bound."""
 
 MAX_WAITING_STEPS = 100_000
-"""After which a bound that goes on rising is left."""
+"""After which the rate falls though the bound still rises."""
 
 LEAST_RISE = 1e-3
 """Nats a data point from one window to the next that are worth the steps, however little the noise is."""
@@ -104,7 +104,8 @@ class Seconds(Plan):
         self._calls += 1
         if self._calls <= 2:
             self._timed_from = step, now
-            return Stretch(1 if self._calls == 1 else 5, history.position, 0.0)
+            size = min(1 if self._calls == 1 else 5, steps_left, _to_next_call(step))
+            return Stretch(int(size), history.position)
         first, then = self._timed_from
         seconds = (now - then) / (step - first)
         steps_left = min(steps_left, max(1, round(left / seconds)))
@@ -131,8 +132,8 @@ class UntilFlat(Plan):
         """To the next multiple of 50."""
         size = _to_next_call(step)
         if history.flat_from is None:
-            has_ended = step >= MAX_WAITING_STEPS
-            if has_ended or has_stopped_rising(history.elbo[self._annealing_steps :]):
+            is_flat = has_stopped_rising(history.elbo[self._annealing_steps :])
+            if is_flat or step >= MAX_WAITING_STEPS:
                 history.flat_from = step
         if history.flat_from is None:
             pace = self._waiting_at / WARMUP_STEPS if step < WARMUP_STEPS else 0.0
@@ -141,7 +142,9 @@ class UntilFlat(Plan):
         flat_from = history.flat_from
         end = self.expected_steps = 2 * flat_from if self._falls else flat_from
         if step >= end:
-            history.ended = f"the bound had stopped rising after {flat_from} steps" + (
+            rises = flat_from >= MAX_WAITING_STEPS
+            how = "the bound was still rising" if rises else "the bound had stopped rising"
+            history.ended = f"{how} after {flat_from} steps" + (
                 f", and the rate has fallen over {end - flat_from} more" if self._falls else ""
             )
             return None

@@ -133,11 +133,13 @@ class Trainer:
         if self.optimizer.of_num_steps:
             self.of_num_steps.append("learning_rate")
         falls = {"learning_rate", "natural_gradient"} & set(self.of_num_steps)
-        self.plan: Plan = UntilFlat(hold_position(rates), annealing_steps, falls=bool(falls))
+        self.plan: Plan
         if max_seconds is not None:
             self.plan = Seconds(max_seconds, num_steps)
         elif num_steps is not None:
             self.plan = Steps(num_steps)
+        else:
+            self.plan = UntilFlat(hold_position(rates), annealing_steps, falls=bool(falls))
         self.settings = {
             "batch_size": self.data.batch_size,
             "natural_gradient": repr(self.natural and self.natural.schedule),

@@ -179,6 +179,10 @@ def test_datasets_and_depths_have_settings_of_their_own() -> None:
     short = config.with_steps(5)
     assert {run.settings.num_steps for run in expand(short)} == {5}
     assert {run.settings.train_samples for run in expand(short)} == {3, 10}
+    with pytest.raises(UnknownNameError, match=r"Unknown dataset 'yachtt'.*mean yacht"):
+        expand(experiment(overrides=[{"datasets": ["yachtt"], "settings": {"num_steps": 3}}]))
+    elsewhere = experiment(overrides=[{"datasets": ["yacht"], "settings": {"num_steps": 3}}])
+    assert {run.settings.num_steps for run in expand(elsewhere)} == {20_000}
     with pytest.raises(ConfigError, match=r"overrides: num_step: no such field; did you mean"):
         experiment(overrides=[{"settings": {"num_step": 3}}])
 

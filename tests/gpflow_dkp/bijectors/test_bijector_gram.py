@@ -141,7 +141,7 @@ def test_relative_tril(P: int, scale: float) -> None:
 
 
 def test_relative_tril_needs_a_positive_scale() -> None:
-    with pytest.raises(ValueError, match=r"scale: got 0.0, needs a positive number"):
+    with pytest.raises(ValueError, match=r"scale: got 0.0, needs a positive finite number"):
         RelativeTriL(0.0)
 
 

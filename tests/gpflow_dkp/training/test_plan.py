@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,6 +132,13 @@ def test_a_rate_that_does_not_fall_ends_as_soon_as_the_bound_is_flat() -> None:
     assert history.ended.endswith(f"after {history.flat_from} steps")
 
 
+def test_a_bound_that_rises_for_ever_is_said_to_rise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MAX_WAITING_STEPS", 1000)
+    _, history = walk(UntilFlat(0.05, 0, falls=True), list(np.arange(5000.0)))
+    assert history.flat_from == 1000
+    assert history.ended.startswith("the bound was still rising after 1000 steps, and the rate")
+
+
 def test_the_bound_before_the_end_of_the_annealing_is_not_looked_at() -> None:
     """It falls as the KL term's weight rises, which is no sign of an end."""
     annealed = [-step / 1000 for step in range(1000)]
@@ -146,7 +152,7 @@ def test_noise_alone_is_flat_and_a_slow_rise_is_not() -> None:
     rng = np.random.default_rng(1)
     noise = rng.normal(size=(200, 500))
     share = np.mean([has_stopped_rising(list(values)) for values in noise])
-    assert share > 0.93  # two standard errors, one-sided
+    assert share > 0.95  # two standard errors, one-sided: 0.977
     assert not has_stopped_rising(list(0.002 * np.arange(500) + 0.1 * noise[0]))
     assert not has_stopped_rising(list(noise[0][:499]))
 
@@ -160,11 +166,10 @@ def test_a_rise_without_noise_ends_where_it_is_no_longer_worth_the_steps() -> No
 
 
 def test_a_run_of_a_time_or_until_it_is_flat_says_how_it_ended() -> None:
-    started = time.monotonic()
     history = fit(toy_model(), DATA, max_seconds=4.0, progress=False)
-    assert 3.0 < time.monotonic() - started < 8.0
     assert history.ended == "4 s were over"
-    assert history.position == pytest.approx(1.0, abs=0.05)
+    assert history.num_steps >= 1
+    assert fit(toy_model(), DATA, max_seconds=1e4, num_steps=3, progress=False).num_steps == 3
     history = fit(toy_model(), DATA, schedule=Recipe(Cosine(0.1), annealing=0.0), progress=False)
     assert history.ended.startswith("the bound had stopped rising after")
     assert history.num_steps == 2 * history.flat_from
