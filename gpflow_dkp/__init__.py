@@ -2,7 +2,8 @@
 
 `models` are what to start with, `training.fit` trains them; `layers`, `gram`, `distributions` and
 `bijectors` are what they are made of. `likelihoods`, `means` and `networks` are to choose from, a
-`mixture` is what the models predict, `wasserstein` has the distances of `models.GWI`, `random` the seeds.
+`mixture` is what the models predict, `saving` has their files, `wasserstein` the distances of `models.GWI`,
+`random` the seeds.
 """
 
 from . import (
@@ -16,10 +17,12 @@ from . import (
     models,
     networks,
     random,
+    saving,
     selection,
     training,
     wasserstein,
 )
+from .saving import load
 
 __version__ = "0.1.0"
 
@@ -29,11 +32,13 @@ __all__ = [
     "gram",
     "layers",
     "likelihoods",
+    "load",
     "means",
     "mixture",
     "models",
     "networks",
     "random",
+    "saving",
     "selection",
     "training",
     "wasserstein",
