@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -30,6 +31,13 @@ FUNCTIONS: dict[str, Callable] = {
     **{f"gpflow_dkp.networks.{name}": function for name, function in ACTIVATIONS.items()},
 }
 """Those that a file may name."""
+
+
+def import_contents() -> None:
+    """Import all that this package has, so that its classes are there by name."""
+    package = importlib.import_module(PACKAGES[1])
+    for name in package.__all__:
+        getattr(package, name)
 
 
 def name_of_class(cls: type) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gpflow
 
+from .classes import import_contents
 from .container import SavingError, pack, unpack
 from .decoder import Decoder, check_custom_objects, check_default_float
 from .encoder import Encoder
@@ -84,6 +85,7 @@ def loads(
     """
     custom_objects = check_custom_objects(custom_objects)
     arrays, description = unpack(data, origin)
+    import_contents()
     try:
         check_default_float(description["default_float"], origin)
         decoder = Decoder(description["objects"], arrays, custom_objects, origin)
