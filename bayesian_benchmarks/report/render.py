@@ -8,7 +8,6 @@ import re
 
 from .document import Cell, Document, Figure, Table
 
-
 MADE_BY = "<!-- Made by scripts/make_report.py; do not edit. -->"
 
 
