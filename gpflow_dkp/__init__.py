@@ -1,8 +1,9 @@
 """Deep kernel processes in TensorFlow and GPflow.
 
-`models` are what to start with, `training.fit` trains them; `layers`, `gram`, `distributions` and
-`bijectors` are what they are made of. `likelihoods`, `means` and `networks` are to choose from, a
-`mixture` is what the models predict, `wasserstein` has the distances of `models.GWI`, `random` the seeds.
+`models` are what to start with, `training.fit` trains them, `sklearn` has both as scikit-learn's estimators;
+`layers`, `gram`, `distributions` and `bijectors` are what they are made of. `likelihoods`, `means` and
+`networks` are to choose from, a `mixture` is what the models predict, `wasserstein` has the distances of
+`models.GWI`, `random` the seeds.
 """
 
 from . import (
@@ -17,6 +18,7 @@ from . import (
     networks,
     random,
     selection,
+    sklearn,
     training,
     wasserstein,
 )
@@ -35,6 +37,7 @@ __all__ = [
     "networks",
     "random",
     "selection",
+    "sklearn",
     "training",
     "wasserstein",
 ]
