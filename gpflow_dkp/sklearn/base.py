@@ -140,7 +140,7 @@ class Estimator(BaseEstimator, abc.ABC):
     def _inputs(self, X: Any) -> np.ndarray:
         """Standardised inputs [N, D'] of a fitted estimator."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = validate_data(self, X, reset=False, dtype=np.float64, order="C")
         return self.input_scaling_.standardise(X)
 
     @property
@@ -149,7 +149,8 @@ class Estimator(BaseEstimator, abc.ABC):
 
     def _mixture(self, X: Any) -> Mixture:
         """New observations, standardised, as a mixture [S, N, P] of arrays."""
-        return self._twin.mixture(self.model_, self._inputs(X), self.prediction_samples)
+        inputs = self._inputs(X)
+        return self._twin.mixture(self.model_, inputs, self.prediction_samples)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

@@ -37,7 +37,7 @@ class Classifier(ClassifierMixin, Estimator):
         refuse_weights(sample_weight)
         self._check_parameters()
         before, classes = getattr(self, "n_features_in_", None), getattr(self, "classes_", ())
-        X, y = validate_data(self, X, y, ensure_min_samples=2, dtype=np.float64)
+        X, y = validate_data(self, X, y, ensure_min_samples=2, dtype=np.float64, order="C")
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -1,13 +1,14 @@
 """Training steps and predictions that are compiled once for all models of one structure.
 
 TensorFlow needs seconds to trace a model's training step. Fits of cross-validation, searches and ensembles
-differ in data, seeds and starting values alone, so a twin of each structure takes a model's values in, does the
-work and gives them back.
+differ in data, seeds and starting values alone, so a twin of each structure takes a model's values in, does
+the work and gives them back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -17,21 +18,30 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.base import RegressionData
+from gpflow.kernels import Kernel
 
 from ..mixture import Mixture
 from ..models import MonteCarloModel, Posterior
+from ..models.marginal_likelihood import MarginalLikelihood, least_noise, some_rows
 from ..models.posterior import PREDICTION_BATCH
 from ..random import split
 from ..training import History
 from ..training.data import ReplaceableData
 from ..training.fit import run
 from ..training.trainer import Trainer
+from .structure import structure_of
 
 MAX_TWINS = 32
 """Structures that are remembered, and ..."""
 
 MAX_USES = 4
 """... of each the ways to train it, and to predict."""
+
+MAX_POSTERIORS = 4
+"""Models whose posterior's samples are kept, some 50 MB of 100 inducing points."""
+
+MARGINAL_POINTS = 500
+"""Rows of a marginal likelihood."""
 
 PREDICTION_SEED = 0
 """Of the samples that predictions are of, the same for all models, as `model.predict_y` has it."""
@@ -102,7 +112,7 @@ class Twin:
         self._variables = self._model.variables
         self._trainers: Recent[str, Trainer] = Recent(MAX_USES)
         self._predictions: Recent[int, Predictions] = Recent(MAX_USES)
-        self._posteriors: dict[int, Posterior] = {}
+        self._version = 0
         self._lock = threading.RLock()
 
     def train(
@@ -130,10 +140,13 @@ class Twin:
 
         with self._lock:
             self._take(model)
-            self._posteriors.clear()
             trainer = self._trainers.get(repr((num_columns, batch_size, settings)), make)
             trainer.restart(data, seed)
-            history = run(trainer, progress=progress)
+            try:
+                history = run(trainer, progress=progress)
+            finally:
+                self._version += 1
+                trainer.release()
             for theirs, ours in zip(model.variables, self._variables, strict=True):
                 theirs.assign(ours)
         return history
@@ -150,27 +163,48 @@ class Twin:
     def posterior(self, model: MonteCarloModel, num_samples: int) -> Iterator[Posterior]:
         """The model's posterior, while the twin works for this model."""
         with self._lock:
-            if self._take(model):
-                self._posteriors.clear()
-            if num_samples not in self._posteriors:
-                predictions = self._predictions_of(num_samples)
-                self._posteriors[num_samples] = predictions.posterior(predictions.sample_layers())
-            yield self._posteriors[num_samples]
+            self._take(model)
+            predictions = self._predictions_of(num_samples)
+            yield _posteriors.get(
+                (self, self._version, num_samples),
+                lambda: predictions.posterior(predictions.sample_layers()),
+            )
 
     def _predictions_of(self, num_samples: int) -> Predictions:
         return self._predictions.get(num_samples, lambda: Predictions(self._model, num_samples))
 
-    def _take(self, model: MonteCarloModel) -> bool:
-        """Take a model's values; whether they are others than those before."""
-        changed = False
+    def _take(self, model: MonteCarloModel) -> None:
+        """Take a model's values, in another version where they are others than those before."""
         for ours, theirs in zip(self._variables, model.variables, strict=True):
             value = theirs.numpy()
             if not np.array_equal(ours.numpy(), value):
                 ours.assign(value)
-                changed = True
-        return changed
+                self._version += 1
 
 
+_posteriors: Recent[tuple[Twin, int, int], Posterior] = Recent(MAX_POSTERIORS)
+_searches: Recent[Hashable, MarginalLikelihood] = Recent(MAX_TWINS)
+
+
+def fit_by_marginal_likelihood(kernel: Kernel, X: np.ndarray, Y: np.ndarray, seed: int) -> float:
+    """`marginal_likelihood_start` for a kernel, compiled for the first of its structure."""
+    X, Y = some_rows(X, Y, MARGINAL_POINTS, seed)
+    # A power of two: the bound, which differs from fold to fold, is compiled in.
+    least = 2.0 ** math.floor(math.log2(least_noise(Y)))
+    key = structure_of(kernel), X.shape[1], Y.shape[1], least
+    with _searching:
+        search = _searches.get(
+            key, lambda: MarginalLikelihood(gpflow.utilities.deepcopy(kernel), *key[1:])
+        )
+        for ours, theirs in zip(search.kernel.variables, kernel.variables, strict=True):
+            ours.assign(theirs)
+        noise_variance = search.maximise(X, Y, noise_variance=0.1, max_iterations=100)
+        for ours, theirs in zip(search.kernel.variables, kernel.variables, strict=True):
+            theirs.assign(ours)
+    return noise_variance
+
+
+_searching = threading.Lock()
 _twins: Recent[Hashable, Twin] = Recent(MAX_TWINS)
 
 

@@ -11,11 +11,13 @@ from gpflow.likelihoods import Likelihood
 
 from ..checks import check_choice, check_flag
 from ..models import DGP, DIWP, DWP, GWI, NNGP, LatentVariableDGP, MonteCarloModel
-from ..models.from_data import DeepModel
+from ..models.from_data import DeepModel, kernel_maker, logarithmic_parameters
+from ..models.gwi_from_data import latent_targets
 from ..selection import Network, Training, select_gwi
 from ..training import History
 from .base import BUILDING_ROWS, Estimator
 from .classification import Classifier
+from .compiled import fit_by_marginal_likelihood
 from .regression import Regressor
 
 
@@ -116,13 +118,18 @@ class GWIEstimator(Estimator):
         if self.select:
             return self._selected(X, Y, likelihood, seed)
         network: dict[str, Any] = {"hidden_units": self.hidden_units} if self.mean == "net" else {}
+        with logarithmic_parameters():
+            kernel = kernel_maker(self.kernel)(X.shape[1])
+        noise_variance = fit_by_marginal_likelihood(kernel, X, latent_targets(likelihood, Y), seed)
         return GWI.from_data(
             X,
             Y,
             mean=self.mean,
             num_inducing=self.num_inducing,
-            kernel=self.kernel,
+            kernel=kernel,
             likelihood=likelihood,
+            noise_variance=noise_variance,
+            num_marginal_points=0,
             seed=seed,
             **network,
         )

@@ -59,7 +59,14 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         names = [str(name) for name in getattr(y, "columns", ())]
         before = getattr(self, "n_features_in_", None)
         X, y = validate_data(
-            self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2, dtype=np.float64
+            self,
+            X,
+            y,
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=2,
+            dtype=np.float64,
+            order="C",  # sums do not depend on whether X was a frame
         )
         Y = np.asarray(y, np.float64).reshape(len(y), -1)
         goes_on = self._goes_on(before) and len(self.target_scaling_.mean) == Y.shape[1]

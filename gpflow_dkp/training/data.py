@@ -144,6 +144,11 @@ class ReplaceableData(TrainingData):
         self.num_data.assign(len(arrays[0]))
         self._seed.assign(seed)
 
+    def clear(self) -> None:
+        """Let go of the rows."""
+        for part in self._parts:
+            part.assign(tf.zeros([0, part.shape[1]], part.dtype))
+
     def fingerprint(self) -> list:
         """The shape of X and a digest of X and Y."""
         return fingerprint([part.numpy() for part in self._parts])

@@ -169,6 +169,11 @@ class Trainer:
         self.optimizer.reset()
         self.plan = self._new_plan()
 
+    def release(self) -> None:
+        """Let go of the data that `restart` was given."""
+        assert isinstance(self.data, ReplaceableData)
+        self.data.clear()
+
     def advance(self, step: int, stretch: Stretch, history: History) -> int:
         """Take a stretch of steps after `step` others, with more jitter where one fails; the step reached.
 

@@ -18,6 +18,7 @@ PACKAGES = [
     "gpflow_dkp.gram",
     "gpflow_dkp.layers",
     "gpflow_dkp.models",
+    "gpflow_dkp.sklearn",
     "gpflow_dkp.training",
     "bayesian_benchmarks",
     "bayesian_benchmarks.datasets",
