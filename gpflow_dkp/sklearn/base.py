@@ -105,6 +105,8 @@ class Estimator(BaseEstimator, abc.ABC):
 
         :param goes_on: keep the input scaling, and the parameters where the structure is the same.
         """
+        # A fit that fails leaves no model of other data.
+        before = self.__dict__.pop("model_", None)
         if not goes_on:
             of_columns = isinstance(self.kernel, Kernel)
             self.input_scaling_ = Scaling.of(X, drop_constant=not of_columns)
@@ -114,7 +116,7 @@ class Estimator(BaseEstimator, abc.ABC):
         structure = structure_of(model)
         goes_on = goes_on and structure == self._structure
         if goes_on:
-            for variable, value in zip(model.variables, self.model_.variables, strict=True):
+            for variable, value in zip(model.variables, before.variables, strict=True):
                 variable.assign(value)
         self._structure: Hashable = structure
         self.history_ = self._train(model, X, Y, seed, goes_on=goes_on)
@@ -139,7 +141,7 @@ class Estimator(BaseEstimator, abc.ABC):
 
     def _inputs(self, X: Any) -> np.ndarray:
         """Standardised inputs [N, D'] of a fitted estimator."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         X = validate_data(self, X, reset=False, dtype=np.float64, order="C")
         return self.input_scaling_.standardise(X)
 

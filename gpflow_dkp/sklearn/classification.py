@@ -75,7 +75,8 @@ class Classifier(ClassifierMixin, Estimator):
 
         :param X: [N, D].
         """
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        most_probable = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[most_probable]
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """log probability of each row's label [N].
