@@ -11,7 +11,7 @@ import contextlib
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import gpflow
@@ -20,7 +20,7 @@ import tensorflow as tf
 from gpflow.base import RegressionData
 from gpflow.kernels import Kernel
 
-from ..mixture import Mixture
+from ..mixture import Mixture, check_levels
 from ..models import MonteCarloModel, Posterior
 from ..models.marginal_likelihood import MarginalLikelihood, least_noise, some_rows
 from ..models.posterior import PREDICTION_BATCH
@@ -183,6 +183,27 @@ class Twin:
 
 
 _posteriors: Recent[tuple[Twin, int, int], Posterior] = Recent(MAX_POSTERIORS)
+_quantiles: Recent[tuple[float, ...], Callable[..., tf.Tensor]] = Recent(MAX_USES)
+
+
+def quantiles_of(mixture: Mixture, levels: Sequence[float] | np.ndarray) -> np.ndarray:
+    """`Mixture.quantile` [L, N, P], compiled for the levels, some rows at a time."""
+    probabilities = tuple(check_levels(levels).tolist())
+    moments = tf.TensorSpec([None, None, None], gpflow.default_float())
+    of_levels = _quantiles.get(
+        probabilities,
+        lambda: tf.function(
+            lambda mean, variance: Mixture(mean, variance).quantile(probabilities),
+            autograph=False,
+            input_signature=[moments, moments],
+        ),
+    )
+    starts = range(0, mixture.mean.shape[1], PREDICTION_BATCH)
+    rows = [slice(start, start + PREDICTION_BATCH) for start in starts]
+    parts = [of_levels(mixture.mean[:, part], mixture.variance[:, part]) for part in rows]
+    return np.concatenate(parts, 1)
+
+
 _searches: Recent[Hashable, MarginalLikelihood] = Recent(MAX_TWINS)
 
 

@@ -96,10 +96,11 @@ class GWIEstimator(Estimator):
     :param mean: "net", a neural network, or "svgp", the mean of a sparse GP.
     :param num_inducing: inducing points; default the square root of the number of rows.
     :param hidden_units: of each hidden layer of the network.
+    :param num_steps: of training; None as in `Estimator`, which for a network can take very long.
     :param select: choose noise, number of inducing points, steps and temperature on held-out data by
         `gpflow_dkp.selection.select_gwi`: better calibrated, at the price of many trainings, each of which
-        compiles its steps. `num_steps` and `batch_size` are then those of each training, by default 10 000
-        and 100; `num_inducing`, `schedule`, `max_seconds` and `warm_start` have no part in it. False trains
+        compiles its steps. `num_steps` and `batch_size` are then those of each training, None for 10 000 and
+        100; `num_inducing`, `schedule`, `max_seconds` and `warm_start` have no part in it. False trains
         one model with the noise of the marginal likelihood.
 
     Other parameters as in `Estimator`.
@@ -108,6 +109,7 @@ class GWIEstimator(Estimator):
     mean: Literal["net", "svgp"] = "net"
     num_inducing: int | None = None
     hidden_units: tuple[int, ...] = (10, 10)
+    num_steps: int | None = 2_000
     select: bool = False
 
     def _build(

@@ -21,6 +21,7 @@ from ..checks import check_positive_integer
 from ..mixture import Mixture
 from ..models.checks import Support, check_likelihood, target_support
 from .base import Estimator, copy_of, refuse_weights
+from .compiled import quantiles_of
 from .scaling import Scaling
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
     ) -> np.ndarray:
         """Quantiles in original units, [N, L] or [N, L, P]."""
         if isinstance(self.model_.likelihood, Gaussian):
-            quantiles = mixture.quantile(levels)
+            quantiles = quantiles_of(mixture, levels)
         else:  # which says that it has none
             with self._twin.posterior(self.model_, self.prediction_samples) as posterior:
                 quantiles = posterior.predict_quantiles(inputs, levels)
