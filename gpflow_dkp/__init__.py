@@ -1,9 +1,9 @@
 """Deep kernel processes in TensorFlow and GPflow.
 
-`models` are what to start with, `training.fit` trains them; `layers`, `gram`, `distributions` and
-`bijectors` are what they are made of. `likelihoods`, `means` and `networks` are to choose from, a
-`mixture` is what the models predict, `saving` has their files, `tables` files of data,
-`wasserstein` the distances of `models.GWI`, `random` the seeds.
+`models` are what to start with, `training.fit` trains them, `sklearn` has both as scikit-learn's estimators;
+`layers`, `gram`, `distributions` and `bijectors` are what they are made of. `likelihoods`, `means` and
+`networks` are to choose from, a `mixture` is what the models predict, `saving` has their files, `tables`
+files of data, `wasserstein` the distances of `models.GWI`, `random` the seeds.
 
 Each is imported when it is first named: TensorFlow, which takes seconds, when the first of them needs it.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         random,
         saving,
         selection,
+        sklearn,
         tables,
         training,
         wasserstein,
@@ -49,6 +50,7 @@ __all__ = [
     "random",
     "saving",
     "selection",
+    "sklearn",
     "tables",
     "training",
     "wasserstein",

@@ -46,49 +46,89 @@ def marginal_likelihood_start(
     :returns: the noise variance found, at least 1e-4 of the targets' variance.
     :raises ValueError: the marginal likelihood is not finite at the start.
     """
+    X, Y = some_rows(X, Y, num_points, seed)
+    search = MarginalLikelihood(kernel, X.shape[1], Y.shape[1], least_noise(Y))
+    return search.maximise(X, Y, noise_variance=noise_variance, max_iterations=max_iterations)
+
+
+def some_rows(
+    X: np.ndarray, Y: np.ndarray, num_points: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most so many rows, in an order of the seed."""
     check_positive_integer("num_points", num_points)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_points]
-    least = max(MIN_NOISE * float(np.mean(np.var(Y[rows], 0))), 2.0 * _least_of_gpflow())
-    likelihood = gpflow.likelihoods.Gaussian(
-        max(noise_variance, 10.0 * least), variance_lower_bound=least
-    )
-    model = gpflow.models.GPR((X[rows], Y[rows]), kernel, likelihood=likelihood)
-    optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
-    best = _loss(model), optimizer.pack_tensors(variables)
-    if not np.isfinite(best[0]):
+    return X[rows], Y[rows]
+
+
+def least_noise(Y: np.ndarray) -> float:
+    """The least noise variance of a search on targets [N, P]."""
+    of_gpflow = gpflow.config.default_likelihood_positive_minimum()
+    return max(MIN_NOISE * float(np.mean(np.var(Y, 0))), 2.0 * of_gpflow)
+
+
+class MarginalLikelihood:
+    """GP regression's marginal likelihood of some data after others, compiled once.
+
+    :param kernel: any GPflow kernel; its trainable parameters change.
+    :param num_features: D.
+    :param num_outputs: P.
+    :param least: noise variance.
+    """
+
+    def __init__(self, kernel: Kernel, num_features: int, num_outputs: int, least: float) -> None:
+        self.kernel, self._least = kernel, least
+        dtype = gpflow.default_float()
+        self._data = tuple(
+            tf.Variable(tf.zeros([0, columns], dtype), trainable=False, shape=[None, columns])
+            for columns in (num_features, num_outputs)
+        )
+        likelihood = gpflow.likelihoods.Gaussian(10.0 * least, variance_lower_bound=least)
+        self._model = gpflow.models.GPR(self._data, kernel, likelihood=likelihood)
+        self._optimizer = gpflow.optimizers.Scipy()
+        # One object, by which the optimizer knows what it has compiled.
+        self._loss = self._model.training_loss
+
+    def maximise(
+        self, X: np.ndarray, Y: np.ndarray, *, noise_variance: float, max_iterations: int
+    ) -> float:
+        """Fit the kernel to X [N, D] and Y [N, P], and return the noise variance found."""
+        for variable, part in zip(self._data, (X, Y), strict=True):
+            variable.assign(part)
+        variance = self._model.likelihood.variance
+        variance.assign(max(noise_variance, 10.0 * self._least))
+        optimizer, variables = self._optimizer, self._model.trainable_variables
+        best = self._finite_loss(), optimizer.pack_tensors(variables)
+
+        def keep_best(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+            nonlocal best
+            if intermediate_result.fun < best[0]:
+                best = intermediate_result.fun, intermediate_result.x.copy()
+
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(tf.errors.InvalidArgumentError):  # no Cholesky factor
+                found = optimizer.minimize(
+                    self._loss,
+                    variables,
+                    callback=keep_best,
+                    options={"maxiter": max_iterations},
+                    tf_fun_args={"autograph": False},  # which would take longer than the search
+                )
+                if np.isfinite(found.fun):
+                    break
+            # A step too far, as towards a singular kernel: on from the best point, by its gradient at first.
+            optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
+        return float(variance.numpy())
+
+    def _finite_loss(self) -> float:
+        """The loss.
+
+        :raises ValueError: it is not finite.
+        """
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            loss = float(self._loss())
+            if np.isfinite(loss):
+                return loss
         raise ValueError(
             "the marginal likelihood of the data is not finite; check their scale (a constant target has "
             "none), or give the kernel and num_marginal_points=0"
         )
-
-    def keep_best(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        nonlocal best
-        if intermediate_result.fun < best[0]:
-            best = intermediate_result.fun, intermediate_result.x.copy()
-
-    for _ in range(ATTEMPTS):
-        with contextlib.suppress(tf.errors.InvalidArgumentError):  # no Cholesky factor
-            found = optimizer.minimize(
-                model.training_loss,
-                variables,
-                callback=keep_best,
-                options={"maxiter": max_iterations},
-                tf_fun_args={"autograph": False},  # which would take longer than the search
-            )
-            if np.isfinite(found.fun):
-                break
-        # A step too far, as towards a singular kernel: on from the best point, by its gradient at first.
-        optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
-    return float(model.likelihood.variance.numpy())
-
-
-def _least_of_gpflow() -> float:
-    """What a Gaussian likelihood's variance has to exceed."""
-    return gpflow.config.default_likelihood_positive_minimum()
-
-
-def _loss(model: gpflow.models.GPR) -> float:
-    try:
-        return float(model.training_loss())
-    except tf.errors.InvalidArgumentError:
-        return float("nan")

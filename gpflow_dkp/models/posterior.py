@@ -43,16 +43,27 @@ class Posterior:
     :param model: read, not copied: `model.posterior` gives a copy's, which later training leaves alone.
     :param num_samples: S; a model without hidden layers needs one.
     :param seed: int, stateless seed or None.
+    :param draws: those of another posterior of the same arguments; default fresh ones.
     """
 
     def __init__(
-        self, model: MonteCarloModel, num_samples: int = PREDICTION_SAMPLES, seed: Seed = 0
+        self,
+        model: MonteCarloModel,
+        num_samples: int = PREDICTION_SAMPLES,
+        seed: Seed = 0,
+        *,
+        draws: Any = None,
     ) -> None:
         check_positive_integer("num_samples", num_samples)
         self.model = model
         self.num_samples = num_samples
         for_draws, self._seed = split(seed, 2)
-        self._draws = model.sample_layers(num_samples, for_draws)
+        self._draws = model.sample_layers(num_samples, for_draws) if draws is None else draws
+
+    @property
+    def draws(self) -> Any:
+        """What the inducing points fix in every layer: a nest of tensors."""
+        return self._draws
 
     @check_shapes("return.mean: [S, N, P]", "return.variance: [S, N, P]")
     def mixture_of_f(

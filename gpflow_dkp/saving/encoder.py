@@ -96,8 +96,9 @@ class Encoder:
     def _plain(self, value: Any, path: str) -> dict[str, Any]:
         """An object by its attributes."""
         cls, encoded = self._class_of(value, path), {}
+        left_out = {*MODULE_STATE, *getattr(value, "NOT_SAVED", ())}
         for name, attribute in vars(value).items():
-            if name in MODULE_STATE or name.startswith("_self_"):
+            if name in left_out or name.startswith("_self_"):
                 continue
             if isinstance(attribute, tf.types.experimental.PolymorphicFunction):
                 continue

@@ -78,6 +78,12 @@ class FlatAdam(tf.Module):
         for variable, part in zip(self.variables_stepped, parts, strict=True):
             variable.assign_sub(tf.cast(tf.reshape(part, variable.shape), variable.dtype))
 
+    def reset(self) -> None:
+        """Forget the updates made."""
+        for variable in (self.first_moment, self.second_moment, self.norm):
+            if variable is not None:
+                variable.assign(tf.zeros_like(variable))
+
     def _clipped(self, gradient: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         """The gradient, shortened where it is much longer than those before."""
         assert self.norm is not None

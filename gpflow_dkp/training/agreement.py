@@ -46,7 +46,7 @@ def _describe(value: Any, path: str, seen: dict[int, Any]) -> Iterator[tuple[str
             return
         seen[id(value)] = value
     if isinstance(value, gpflow.Parameter):
-        yield from _describe_parameter(value, path)
+        yield from describe_parameter(value, path)
     elif isinstance(value, tf.Variable):
         yield f"{path}.shape", list(value.shape)
         if not value.trainable:
@@ -75,7 +75,7 @@ def _describe(value: Any, path: str, seen: dict[int, Any]) -> Iterator[tuple[str
         yield path, _simple(value)
 
 
-def _describe_parameter(parameter: gpflow.Parameter, path: str) -> Iterator[tuple[str, Any]]:
+def describe_parameter(parameter: gpflow.Parameter, path: str) -> Iterator[tuple[str, Any]]:
     """Shape, transform and prior, each with a number that tells two of a family apart; the value if fixed."""
     unconstrained = parameter.unconstrained_variable
     yield f"{path}.shape", list(parameter.shape)

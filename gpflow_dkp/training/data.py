@@ -36,7 +36,7 @@ class Minibatch(NamedTuple):
 class TrainingData(abc.ABC):
     """A training set of `num_data` rows, of which each step sees `batch_size`, None if they vary."""
 
-    num_data: int
+    num_data: int | tf.Variable
     batch_size: int | None
 
     @abc.abstractmethod
@@ -110,6 +110,62 @@ class ArrayData(TrainingData):
         for part, array in zip(parts, self._arrays, strict=True):
             part.set_shape([self.batch_size, array.shape[1]])
         return tuple(parts)
+
+
+class ReplaceableData(TrainingData):
+    """X [N, D] and Y [N, P] in variables, whose place others take without anything being compiled again.
+
+    :param num_features: D.
+    :param num_targets: P.
+    :param batch_size: None for all rows.
+    """
+
+    def __init__(self, num_features: int, num_targets: int, batch_size: int | None) -> None:
+        self._parts = [
+            tf.Variable(
+                tf.zeros([0, columns], gpflow.default_float()),
+                trainable=False,
+                shape=[None, columns],
+            )
+            for columns in (num_features, num_targets)
+        ]
+        self.num_data: tf.Variable = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self.batch_size = batch_size
+        self._seed = tf.Variable([0, 0], trainable=False)
+
+    def replace(self, data: RegressionData, seed: tf.Tensor) -> None:
+        """Put other rows in place of these.
+
+        :param seed: of the order of the rows.
+        """
+        arrays = check_arrays(*check_pair("data", data))
+        for variable, part in zip(self._parts, arrays, strict=True):
+            variable.assign(part)
+        self.num_data.assign(len(arrays[0]))
+        self._seed.assign(seed)
+
+    def clear(self) -> None:
+        """Let go of the rows."""
+        for part in self._parts:
+            part.assign(tf.zeros([0, part.shape[1]], part.dtype))
+
+    def fingerprint(self) -> list:
+        """The shape of X and a digest of X and Y."""
+        return fingerprint([part.numpy() for part in self._parts])
+
+    def minibatch(self, step: tf.Tensor) -> Minibatch:
+        """Rows of a new permutation in each epoch, or all in order."""
+        if self.batch_size is None:
+            X, Y = (tf.convert_to_tensor(part) for part in self._parts)
+            return Minibatch((X, Y), None, self.num_data)
+        rows = minibatch_rows(step, self.batch_size, self.num_data, self._seed)
+        X, Y = (tf.gather(part, rows) for part in self._parts)
+        return Minibatch((X, Y), rows, self.batch_size)
+
+    def example(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The first two rows."""
+        X, Y = (part[:2] for part in self._parts)
+        return X, Y
 
 
 class DatasetData(TrainingData):
@@ -231,10 +287,12 @@ class InternalData(TrainingData):
 def training_data(
     model: BayesianModel, data: Any, batch_size: int | None, seed: tf.Tensor
 ) -> TrainingData:
-    """The data of any kind that `fit` takes, checked against the model.
+    """The data of any kind that `fit` takes, checked against the model; `TrainingData` as they are.
 
     :raises ValueError: for other data, or a batch size where there is no choice.
     """
+    if isinstance(data, TrainingData):
+        return data
     if isinstance(model, InternalDataTrainingLossMixin):
         internal = InternalData(model)
         if data is not None and not internal.same(check_pair("data", data)):

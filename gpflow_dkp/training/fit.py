@@ -127,6 +127,31 @@ def fit(
         natural_gradient=natural_gradient,
         seed=seed,
     )
+    return run(
+        trainer,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_seconds=checkpoint_seconds,
+        validation_data=validation_data,
+        validation_steps=validation_steps,
+        patience=patience,
+        callbacks=callbacks,
+        progress=progress,
+    )
+
+
+def run(
+    trainer: Trainer,
+    *,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    validation_data: RegressionData | None = None,
+    validation_steps: int = 1000,
+    patience: int | None = None,
+    callbacks: Iterable[Callback] = (),
+    progress: bool = True,
+) -> History:
+    """Take a trainer's steps, from its first or a checkpoint's to its plan's last; arguments as in `fit`."""
+    model, num_steps, max_seconds = trainer.model, trainer.num_steps, trainer.max_seconds
     check_directory(checkpoint_dir)
     check_seconds("checkpoint_seconds", checkpoint_seconds)
     check_positive_integer("validation_steps", validation_steps)

@@ -54,7 +54,7 @@ class BoundObjective(Objective):
     def __init__(
         self,
         model: MonteCarloModel,
-        num_data: int,
+        num_data: int | tf.Variable,
         annealing: Callable[[Moment, tf.DType], tf.Tensor],
     ) -> None:
         self._model, self._num_data, self._annealing = model, num_data, annealing
@@ -75,7 +75,8 @@ class BoundObjective(Objective):
         """The bound of the whole training set from a minibatch, whatever the model's `num_data`."""
         model = self._model
         expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
-        factor = self._num_data / tf.cast(batch.size, expected.dtype)
+        num_data, size = (tf.cast(n, expected.dtype) for n in (self._num_data, batch.size))
+        factor = num_data / size
         of_data = expected * factor
         annealed = of_data + model.kl_weight * log_ratio
         priors = [parameter.log_prior_density() for parameter in self._with_priors]

@@ -31,6 +31,10 @@ class Optimizer(tf.Module, abc.ABC):
         """One update."""
 
     @abc.abstractmethod
+    def reset(self) -> None:
+        """Forget the updates made."""
+
+    @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
         """What a run must agree on to go on from a checkpoint."""
 
@@ -64,6 +68,10 @@ class ScheduledAdam(Optimizer):
         rate = learning_rate_at(self._schedule, moment, gradient.dtype)
         self.adam.apply(gradient, rate, moment.step)
 
+    def reset(self) -> None:
+        """Zero moments."""
+        self.adam.reset()
+
     def describe(self) -> dict[str, Any]:
         """Its rates."""
         return {"optimizer": "Adam", "learning_rate": repr(self._schedule), **self._settings}
@@ -79,7 +87,7 @@ class KerasOptimizer(Optimizer):
 
     def __init__(self, variables: Sequence[tf.Variable], optimizer: Any) -> None:
         super().__init__()
-        # In a closure, which a checkpoint does not look into: the state is saved as a plain list.
+        # In closures, which a checkpoint does not look into: the state is saved as a plain list.
         self._update = lambda pairs: optimizer.apply_gradients(pairs)
         self.variables_stepped = list(variables)
         if getattr(optimizer, "use_ema", False):
@@ -99,6 +107,8 @@ class KerasOptimizer(Optimizer):
         state = optimizer.variables
         state = state() if callable(state) else state
         self.state = [v if isinstance(v, tf.Variable) else v.value for v in state]
+        start = [variable.numpy() for variable in self.state]
+        self._start = lambda: start
 
     def _check_built_for(self, optimizer: Any) -> None:
         """Raise `KeyError` if it was built, for other variables than these."""
@@ -115,6 +125,11 @@ class KerasOptimizer(Optimizer):
     def apply(self, gradients: Sequence[tf.Tensor], moment: Moment) -> None:
         """One update at the optimiser's own rate."""
         self._update(zip(gradients, self.variables_stepped, strict=True))
+
+    def reset(self) -> None:
+        """The state as it was built."""
+        for variable, value in zip(self.state, self._start(), strict=True):
+            variable.assign(value)
 
     def describe(self) -> dict[str, Any]:
         """Its class and settings."""

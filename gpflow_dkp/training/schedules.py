@@ -150,11 +150,14 @@ def kl_weight_at(
     return tf.minimum(tf.ones([], dtype), fraction)
 
 
-def minibatch_rows(step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Tensor) -> tf.Tensor:
+def minibatch_rows(
+    step: tf.Tensor, batch_size: int, num_data: int | tf.Tensor, seed: tf.Tensor
+) -> tf.Tensor:
     """Rows of the minibatch of 0-based `step` [batch_size]: every epoch is a new permutation.
 
     Needs no state: row i of the stream of minibatches is item i mod N of epoch i // N's permutation.
     """
+    num_data = tf.cast(num_data, tf.int64)
     position = tf.cast(step, tf.int64) * batch_size + tf.range(batch_size, dtype=tf.int64)
     epoch, item = position // num_data, position % num_data
     epoch = tf.cast(epoch, tf.int32)
@@ -163,9 +166,7 @@ def minibatch_rows(step: tf.Tensor, batch_size: int, num_data: int, seed: tf.Ten
     keys = tf.stack([_epoch_key(seed, epoch[0]), _epoch_key(seed, epoch[0] + 1)])
     seeds = tf.gather(keys, epoch - epoch[0])
     # The wrapper, tf.random.experimental.index_shuffle, pads a seed for each index along the wrong axis.
-    return tf.raw_ops.RandomIndexShuffle(
-        index=item, seed=seeds, max_index=tf.constant(num_data - 1, tf.int64), rounds=4
-    )
+    return tf.raw_ops.RandomIndexShuffle(index=item, seed=seeds, max_index=num_data - 1, rounds=4)
 
 
 def _epoch_key(seed: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:

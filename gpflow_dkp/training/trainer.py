@@ -19,7 +19,7 @@ from ..models import MonteCarloModel
 from ..random import fold_in, split
 from .agreement import describe_model
 from .arguments import check_annealing, check_model, check_seconds, check_seed
-from .data import Minibatch, training_data
+from .data import Minibatch, ReplaceableData, training_data
 from .diagnosis import describe_failure
 from .history import History
 from .natural_gradient import natural_gradient_of
@@ -47,7 +47,7 @@ class TrainingFailed(ValueError):  # noqa: N818  # says what happened
 
 
 class Trainer:
-    """The compiled steps of `fit`, whose arguments these are.
+    """The compiled steps of `fit`, whose arguments these are; `data` may be `TrainingData` too.
 
     Attributes: `plan`, when it ends; `settings`, what a run must agree on to go on from a checkpoint; and
     `of_num_steps`, which arguments make it depend on how long it is.
@@ -82,9 +82,10 @@ class Trainer:
             recipe.learning_rate if learning_rate is None else learning_rate
         )
         key = check_seed(seed)
-        # The rows of epoch e and the random numbers of step e are to have nothing in common.
-        rows_seed, self._steps_seed = split(key, 2)
+        rows_seed, steps_seed = seeds_of_run(key)
+        self._steps_seed = tf.Variable(steps_seed, trainable=False)
         self.model = model
+        self.num_steps, self.max_seconds = num_steps, max_seconds
         self.data = training_data(model, data, batch_size, rows_seed)
         self.objective: Objective
         self._jitters: list[tf.Variable] = []
@@ -133,13 +134,10 @@ class Trainer:
         if self.optimizer.of_num_steps:
             self.of_num_steps.append("learning_rate")
         falls = {"learning_rate", "natural_gradient"} & set(self.of_num_steps)
-        self.plan: Plan
-        if max_seconds is not None:
-            self.plan = Seconds(max_seconds, num_steps)
-        elif num_steps is not None:
-            self.plan = Steps(num_steps)
-        else:
-            self.plan = UntilFlat(hold_position(rates), annealing_steps, falls=bool(falls))
+        self._until_flat = partial(
+            UntilFlat, hold_position(rates), annealing_steps, falls=bool(falls)
+        )
+        self.plan = self._new_plan()
         self.settings = {
             "batch_size": self.data.batch_size,
             "natural_gradient": repr(self.natural and self.natural.schedule),
@@ -152,6 +150,29 @@ class Trainer:
         # A function of its own: TensorFlow takes one method of many trainers for one traced too often.
         self._steps = tf.function(lambda *call: self._run_steps(*call), autograph=False)
         self._compiled = False
+
+    def _new_plan(self) -> Plan:
+        if self.max_seconds is not None:
+            return Seconds(self.max_seconds, self.num_steps)
+        return self._until_flat() if self.num_steps is None else Steps(self.num_steps)
+
+    def restart(self, data: RegressionData, seed: int) -> None:
+        """Begin another run of the model, whose parameters have other values, with nothing compiled again.
+
+        :param data: in place of those of a trainer with `ReplaceableData`.
+        :param seed: an integer.
+        """
+        assert isinstance(self.data, ReplaceableData)
+        rows_seed, steps_seed = seeds_of_run(check_seed(seed))
+        self.data.replace(data, rows_seed)
+        self._steps_seed.assign(steps_seed)
+        self.optimizer.reset()
+        self.plan = self._new_plan()
+
+    def release(self) -> None:
+        """Let go of the data that `restart` was given."""
+        assert isinstance(self.data, ReplaceableData)
+        self.data.clear()
 
     def advance(self, step: int, stretch: Stretch, history: History) -> int:
         """Take a stretch of steps after `step` others, with more jitter where one fails; the step reached.
@@ -268,7 +289,7 @@ class Trainer:
         variables = optimizer.variables_stepped
         stepped_naturally = () if natural is None else natural.variables_stepped
         batch, seed = self._batch(step), self.seed_of(step)
-        scale = tf.constant(1.0 / self.data.num_data, objective.dtype)
+        scale = 1.0 / tf.cast(self.data.num_data, objective.dtype)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *stepped_naturally])
             value = objective(batch, seed)
@@ -300,3 +321,11 @@ class Trainer:
 
         finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))
         return finite, scale * value.bound, halvings
+
+
+def seeds_of_run(key: tf.Tensor) -> list[tf.Tensor]:
+    """Seeds of the order of the rows and of the steps.
+
+    The rows of epoch e and the random numbers of step e are to have nothing in common.
+    """
+    return split(key, 2)

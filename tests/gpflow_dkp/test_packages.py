@@ -19,6 +19,7 @@ PACKAGES = [
     "gpflow_dkp.layers",
     "gpflow_dkp.models",
     "gpflow_dkp.saving",
+    "gpflow_dkp.sklearn",
     "gpflow_dkp.training",
     "bayesian_benchmarks",
     "bayesian_benchmarks.datasets",

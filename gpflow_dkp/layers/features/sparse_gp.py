@@ -169,13 +169,13 @@ class SparseGP(FeatureLayer):
             mean, variance = self._joint_latent(features, draw)
             mean = _flatten(mean)
             if self.projection is not None:
-                squared = tf.constant(np.square(self.projection))
+                squared = tf.square(self.projection)
                 variance = tf.einsum("pl,slnm->spnm", squared, variance)
             return _unflatten(self._outputs(mean, flat), features), variance
         latent = self.latent_marginals(flat, draw)
         mean, variance = self._outputs(latent.mean, flat), latent.variance
         if self.projection is not None:
-            variance = tf.matmul(variance, np.square(self.projection), transpose_b=True)
+            variance = tf.matmul(variance, tf.square(self.projection), transpose_b=True)
         return _unflatten(mean, features), _unflatten(variance, features)
 
     @inherit_check_shapes

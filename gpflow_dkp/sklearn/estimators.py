@@ -1,0 +1,273 @@
+"""The estimators: each a model of `gpflow_dkp.models`, for regression or classification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import tensorflow as tf
+from gpflow.likelihoods import Likelihood
+
+from ..checks import check_choice, check_flag
+from ..models import DGP, DIWP, DWP, GWI, NNGP, LatentVariableDGP, MonteCarloModel
+from ..models.from_data import DeepModel, kernel_maker, logarithmic_parameters
+from ..models.gwi_from_data import latent_targets
+from ..selection import Network, Training, select_gwi
+from ..training import History
+from .base import BUILDING_ROWS, Estimator
+from .classification import Classifier
+from .compiled import fit_by_marginal_likelihood
+from .regression import Regressor
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepEstimator(Estimator):
+    """A deep kernel process.
+
+    :param depth: number of layers, the output layer included.
+    :param num_inducing: inducing points; no more are used than the training set has distinct rows.
+    :param num_samples: of the hidden layers, in training.
+
+    Other parameters as in `Estimator`.
+    """
+
+    depth: int = 2
+    num_inducing: int = 100
+    num_samples: int = 10
+
+    model_class: ClassVar[type[DeepModel]]
+
+    def _build(
+        self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
+    ) -> MonteCarloModel:
+        return self.model_class.from_data(
+            *rows_to_build_from(X, Y, seed),
+            depth=self.depth,
+            num_inducing=self.num_inducing,
+            num_samples=self.num_samples,
+            kernel=self.kernel,
+            likelihood=likelihood,
+            seed=seed,
+            **self._settings(),
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        """Further arguments of `from_data`."""
+        return {}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class WideEstimator(DeepEstimator):
+    """A deep kernel process whose hidden layers have widths.
+
+    :param width: of each hidden layer; default the number of features.
+
+    Other parameters as in `DeepEstimator`.
+    """
+
+    width: int | None = None
+
+    def _settings(self) -> dict[str, Any]:
+        return {"width": self.width}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class WishartEstimator(WideEstimator):
+    """A deep Wishart process.
+
+    :param posterior: "gw", "a-gw" or "ab-gw", the most flexible.
+
+    Other parameters as in `WideEstimator`.
+    """
+
+    posterior: Literal["gw", "a-gw", "ab-gw"] = "ab-gw"
+
+    model_class = DWP
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "posterior": self.posterior}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GWIEstimator(Estimator):
+    """Gaussian Wasserstein inference.
+
+    :param mean: "net", a neural network, or "svgp", the mean of a sparse GP.
+    :param num_inducing: inducing points; default the square root of the number of rows.
+    :param hidden_units: of each hidden layer of the network.
+    :param num_steps: of training; None as in `Estimator`, which for a network can take very long.
+    :param select: choose noise, number of inducing points, steps and temperature on held-out data by
+        `gpflow_dkp.selection.select_gwi`: better calibrated, at the price of many trainings, each of which
+        compiles its steps. `num_steps` and `batch_size` are then those of each training, None for 10 000 and
+        100; `num_inducing`, `schedule`, `max_seconds` and `warm_start` have no part in it. False trains
+        one model with the noise of the marginal likelihood.
+
+    Other parameters as in `Estimator`.
+    """
+
+    mean: Literal["net", "svgp"] = "net"
+    num_inducing: int | None = None
+    hidden_units: tuple[int, ...] = (10, 10)
+    num_steps: int | None = 2_000
+    select: bool = False
+
+    def _build(
+        self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
+    ) -> MonteCarloModel:
+        check_flag("select", self.select)
+        check_choice("mean", self.mean, ("net", "svgp"))
+        if self.select:
+            return self._selected(X, Y, likelihood, seed)
+        network: dict[str, Any] = {"hidden_units": self.hidden_units} if self.mean == "net" else {}
+        with logarithmic_parameters():
+            kernel = kernel_maker(self.kernel)(X.shape[1])
+        noise_variance = fit_by_marginal_likelihood(kernel, X, latent_targets(likelihood, Y), seed)
+        return GWI.from_data(
+            X,
+            Y,
+            mean=self.mean,
+            num_inducing=self.num_inducing,
+            kernel=kernel,
+            likelihood=likelihood,
+            noise_variance=noise_variance,
+            num_marginal_points=0,
+            seed=seed,
+            **network,
+        )
+
+    def _selected(
+        self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
+    ) -> MonteCarloModel:
+        """The trained model that `select_gwi` chooses."""
+        networks = [Network(self.hidden_units)] if self.mean == "net" else None
+        defaults = Training()
+        selection = select_gwi(
+            X,
+            Y,
+            mean=self.mean,
+            likelihood=likelihood,
+            kernel=self.kernel,
+            networks=networks,
+            training=Training(
+                num_steps=defaults.num_steps if self.num_steps is None else self.num_steps,
+                batch_size=defaults.batch_size if self.batch_size is None else self.batch_size,
+            ),
+            seed=seed,
+        )
+        self._selection_history = selection.history
+        selection.model.num_data = None
+        return selection.model
+
+    def _train(
+        self, model: MonteCarloModel, X: np.ndarray, Y: np.ndarray, seed: int, *, goes_on: bool
+    ) -> History:
+        if self.select:
+            return self.__dict__.pop("_selection_history")
+        return super()._train(model, X, Y, seed, goes_on=goes_on)
+
+    def _goes_on(self, num_features: int | None) -> bool:
+        return not self.select and super()._goes_on(num_features)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DWPRegressor(Regressor, WishartEstimator):
+    """Regression by a deep Wishart process; parameters as in `WishartEstimator` and `Regressor`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DWPClassifier(Classifier, WishartEstimator):
+    """Classification by a deep Wishart process; parameters as in `WishartEstimator`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DGPRegressor(Regressor, WideEstimator):
+    """Regression by a deep GP; parameters as in `WideEstimator` and `Regressor`."""
+
+    model_class = DGP
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DIWPRegressor(Regressor, DeepEstimator):
+    """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`."""
+
+    model_class = DIWP
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DIWPClassifier(Classifier, DeepEstimator):
+    """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`."""
+
+    model_class = DIWP
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NNGPRegressor(Regressor, DeepEstimator):
+    """Regression by the infinite-width limit; parameters as in `DeepEstimator` and `Regressor`."""
+
+    model_class = NNGP
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LatentVariableDGPRegressor(Regressor):
+    """Regression by a deep GP with latent variables, whose predictive densities can have any shape.
+
+    :param architecture: LV and GP joined by hyphens, GP last.
+    :param inference: "iwvi", importance-weighted, "vi", or "iwvi-independent".
+    :param num_importance_samples: of "iwvi".
+    :param latent_dim: of each latent-variable layer.
+    :param num_inducing: inducing points of each GP layer.
+    :param num_samples: estimates of the bound in a training step, of which the mean is taken.
+
+    Other parameters as in `Regressor` and `Estimator`.
+    """
+
+    architecture: str = "LV-GP-GP"
+    inference: Literal["vi", "iwvi", "iwvi-independent"] = "iwvi"
+    num_importance_samples: int = 5
+    latent_dim: int = 1
+    num_inducing: int = 100
+    num_samples: int = 1
+
+    def _build(
+        self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
+    ) -> MonteCarloModel:
+        model = LatentVariableDGP.from_architecture(
+            self.architecture,
+            rows_to_build_from(X, Y, seed),
+            num_inducing=self.num_inducing,
+            latent_dim=self.latent_dim,
+            kernel=self.kernel,
+            likelihood=likelihood,
+            seed=seed,
+            inference=self.inference,
+            num_importance_samples=self.num_importance_samples,
+            num_samples=self.num_samples,
+        )
+        for layer in model.layers:
+            if getattr(layer, "projection", None) is not None:
+                # The data's directions, which a compiled function would otherwise keep as a constant.
+                layer.projection = tf.Variable(layer.projection, trainable=False)
+        return model
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GWIRegressor(Regressor, GWIEstimator):
+    """Regression by Gaussian Wasserstein inference; parameters as in `GWIEstimator` and `Regressor`."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GWIClassifier(Classifier, GWIEstimator):
+    """Classification by Gaussian Wasserstein inference; parameters as in `GWIEstimator`."""
+
+    @property
+    def _num_predicted(self) -> int:
+        return 1
+
+
+def rows_to_build_from(X: np.ndarray, Y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """All rows, or a random 10 000 of more."""
+    if len(X) <= BUILDING_ROWS:
+        return X, Y
+    rows = np.sort(np.random.default_rng(seed).choice(len(X), BUILDING_ROWS, replace=False))
+    return X[rows], Y[rows]

@@ -1,0 +1,61 @@
+"""scikit-learn's own checks of all estimators, with settings as small as the checks allow.
+
+Nearly all of their time is TensorFlow's, which traces the steps of each number of features and outputs: one
+layer is enough for all but one. `GWI`'s sparse GP starts at its optimum for targets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gpflow_dkp.sklearn import (
+    DGPRegressor,
+    DIWPClassifier,
+    DIWPRegressor,
+    DWPClassifier,
+    DWPRegressor,
+    GWIClassifier,
+    GWIRegressor,
+    LatentVariableDGPRegressor,
+    NNGPRegressor,
+)
+
+TINY: dict[str, Any] = {"num_inducing": 5, "prediction_samples": 5, "random_state": 0}
+DEEP: dict[str, Any] = {**TINY, "num_samples": 2, "num_steps": 100}
+
+ESTIMATORS = [
+    DWPRegressor(**DEEP, depth=2),
+    DGPRegressor(**DEEP, depth=1),
+    DIWPRegressor(**DEEP, depth=1),
+    NNGPRegressor(**DEEP, depth=1),
+    LatentVariableDGPRegressor(**TINY, architecture="LV-GP", num_steps=100),
+    GWIRegressor(**TINY, mean="svgp", num_steps=5),
+    DWPClassifier(**DEEP, depth=1),
+    DIWPClassifier(**DEEP, depth=1),
+    GWIClassifier(**TINY, mean="svgp", num_steps=5),
+]
+
+WEIGHTS_ARE_REFUSED = "the bound weighs all rows alike: a sample_weight other than None is an error"
+WITH_WEIGHTS = (
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_all_zero_sample_weights_error",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+)
+OF_CLASSIFIERS = ("check_classifiers_one_label_sample_weights",)
+
+
+def expected_failures(estimator: BaseEstimator) -> dict[str, str]:
+    names = WITH_WEIGHTS + (OF_CLASSIFIERS if is_classifier(estimator) else ())
+    return dict.fromkeys(names, WEIGHTS_ARE_REFUSED)
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
+def test_scikit_learn_check(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
