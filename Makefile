@@ -4,12 +4,13 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint lock clean
+.PHONY: help demo test lint dist lock clean
 
 help:
 	@echo "make demo   train a deep Wishart process and a deep GP on a bundled dataset, print the table"
 	@echo "make test   run the test suite"
 	@echo "make lint   ruff and mypy"
+	@echo "make dist   build the wheel"
 	@echo "make lock   renew requirements.lock from pyproject.toml (needs uv)"
 
 $(INSTALLED): requirements.lock pyproject.toml
@@ -31,6 +32,10 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+dist: $(INSTALLED)
+	rm -rf dist build
+	$(RUN) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
 lock:
 	uv lock --quiet
 	uv export --quiet --frozen --no-emit-project --no-header --extra test --extra docs --extra parquet \
@@ -38,4 +43,4 @@ lock:
 	rm uv.lock
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build dist *.egg-info
