@@ -96,7 +96,7 @@ def test_a_second_fit_of_other_rows_traces_nothing(
 ) -> None:
     from tensorflow.python.framework import func_graph
 
-    fitted(name).predict(toy_data()[0])
+    fitted(name).predict_distribution(toy_data()[0])
     traced: list[str] = []
     whole = func_graph.func_graph_from_py_func
 
