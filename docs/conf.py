@@ -37,7 +37,7 @@ exclude_patterns = ["_build", "gallery/*", "Thumbs.db", ".DS_Store"]
 suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 language = "en"
 nitpicky = False
-smartquotes = False  # a prime is a prime
+smartquotes_action = "D"  # dashes; a prime is a prime
 viewcode_line_numbers = True
 
 # Markdown
@@ -70,7 +70,7 @@ sphinx_gallery_conf = {
     "image_srcset": ["2x"],
     "default_thumb_file": None,
     "plot_gallery": "True",
-    "reset_modules": ("matplotlib",),
+    "reset_modules": ("gallery_style.reset",),
 }
 
 # Pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -10,14 +11,22 @@ from sphinx.util import logging
 
 LOGGER = logging.getLogger(__name__)
 
+APPLIED = re.compile(r"(<mo>&ApplyFunction;</mo>)(?!\s*<mo[^>]*>[(|])")
+"""A function before an argument without brackets: browsers leave no space there."""
+
+BAR = '<mo stretchy="false">|</mo>'
+"""Of an absolute value; browsers take it for a relation, with space on both sides."""
+
 
 def mathml(code: str, node: nodes.Node, *, as_block: bool) -> str:
     """The formula in MathML; in LaTeX with a warning, if docutils cannot read it."""
     try:
-        return latex2mathml.tex2mathml(code, as_block=as_block)
+        formula = latex2mathml.tex2mathml(code, as_block=as_block)
     except Exception as error:
         LOGGER.warning("formula %r: %s", code, error, location=node)
         return f"<code>{code}</code>"
+    formula = formula.replace(BAR, BAR.replace("<mo", '<mo lspace="0" rspace="0"'))
+    return APPLIED.sub(r'\1<mspace width="0.167em"></mspace>', formula)
 
 
 def visit_math(translator: Any, node: nodes.math) -> None:
