@@ -2,9 +2,9 @@ r"""
 Functions deform with depth
 ===========================
 
-A deep Wishart process draws a Gram matrix :math:`G_l \sim \mathcal{W}(K(G_{l-1}) / \nu, \nu)` in each layer, and
-the next kernel is a function of it. We draw one sample of three hidden layers on a line, and at each depth four
-functions with that depth's covariance.
+A deep Wishart process draws a Gram matrix :math:`G_l \sim \mathcal{W}(K(G_{l-1}) / \nu, \nu)` in
+each layer, and the next kernel is a function of it. We draw one sample of three hidden layers on a
+line, and at each depth four functions with that depth's covariance.
 """
 
 import gpflow
@@ -19,8 +19,8 @@ X = np.linspace(-3.0, 3.0, NUM_POINTS)[:, None]
 kernel = gpflow.kernels.SquaredExponential(lengthscales=0.6)
 
 # %%
-# ``prior_sample`` draws a layer from the covariance before it, ``gram.covariance`` evaluates the next kernel on
-# the Gram matrix that comes out.
+# ``prior_sample`` draws a layer from the covariance before it, ``gram.covariance`` evaluates the
+# next kernel on the Gram matrix that comes out.
 layer = WishartLayer(NUM_POINTS, WIDTH)
 covariance = gram.from_inputs(kernel, X, X[:0])
 covariances = [covariance.ii.numpy()]
@@ -30,9 +30,10 @@ for depth in range(DEPTH):
     covariances.append(covariance.ii.numpy().reshape(NUM_POINTS, NUM_POINTS))
 
 # %%
-# Above the covariances, below the functions. The first column is a Gaussian process: correlation depends on
-# distance alone. Layer by layer the covariance breaks into blocks of inputs that the layers before have mapped
-# close together, and functions become flat inside a block and change quickly between blocks.
+# Above the covariances, below the functions. The first column is a Gaussian process: correlation
+# depends on distance alone. Layer by layer the covariance breaks into blocks of inputs that the
+# layers before have mapped close together, and functions become flat inside a block and change
+# quickly between blocks.
 rng = np.random.default_rng(1)
 noise = rng.normal(size=(NUM_POINTS, 4))
 figure, axes = plt.subplots(2, DEPTH + 1, figsize=(11.0, 5.2), height_ratios=(1.25, 1.0))

@@ -2,8 +2,9 @@
 A step: GP against deep Wishart process
 =======================================
 
-A stationary GP has one lengthscale for all inputs. On a step it must choose between ripples beside the step and
-a ramp through it. A deep Wishart process learns a covariance that changes where the data do.
+A stationary GP has one lengthscale for all inputs. On a step it must choose between ripples beside
+the step and a ramp through it. A deep Wishart process learns a covariance that changes where the
+data do.
 """
 
 import gpflow
@@ -29,8 +30,9 @@ bound = dwp.elbo((X, Y), num_samples=100, seed=0).numpy() / len(X)
 print(f"log evidence a point: GP {evidence:.2f}, DWP at least {bound:.2f}")
 
 # %%
-# The GP took a short lengthscale for the step, and ripples everywhere else. The DWP climbs as fast and stays nearly
-# flat where the data are; beyond them it goes on at the last level before its band opens.
+# The GP took a short lengthscale for the step, and ripples everywhere else. The DWP climbs as fast
+# and stays nearly flat where the data are; beyond them it goes on at the last level before its
+# band opens.
 x = np.linspace(-1.5, 1.5, 300)[:, None]
 mean, variance = gp.predict_y(x)
 bands = {

@@ -2,9 +2,10 @@
 Noise that varies, and two branches
 ===================================
 
-The density of y given x need not be a Gaussian of one width. On the left of these data the noise grows with x, on
-the right y is on one of two branches. A GP and a deep GP have Gaussian noise of one variance; a latent variable
-before the GP layers (LV-GP-GP) is an input that nobody observed, and gives densities of any shape.
+The density of y given x need not be a Gaussian of one width. On the left of these data the noise
+grows with x, on the right y is on one of two branches. A GP and a deep GP have Gaussian noise of
+one variance; a latent variable before the GP layers (LV-GP-GP) is an input that nobody observed,
+and gives densities of any shape.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +22,8 @@ y = np.where(x < 0.0, noisy, branches)
 X, Y = x[:, None] / x.std(), y[:, None] / y.std()
 
 # %%
-# The same training for each architecture. ``predict_mixture`` is the predictive density itself, an equal mixture of
-# Gaussians, which we evaluate on a grid.
+# The same training for each architecture. ``predict_mixture`` is the predictive density itself, an
+# equal mixture of Gaussians, which we evaluate on a grid.
 x_grid, y_grid = np.linspace(-1.8, 1.8, 120), np.linspace(-3.0, 3.0, 150)
 densities = {}
 for architecture in ("GP", "GP-GP", "LV-GP-GP"):
@@ -37,8 +38,8 @@ for architecture in ("GP", "GP-GP", "LV-GP-GP"):
     print(f"{architecture}: mean log density of the data {score:.2f}")
 
 # %%
-# Bright is probable. The GP and the deep GP spread one width over all inputs; LV-GP-GP is narrow where the data are
-# and splits in two.
+# Bright is probable. The GP and the deep GP spread one width over all inputs; LV-GP-GP is narrow
+# where the data are and splits in two.
 figure, axes = plt.subplots(1, 4, figsize=(12.0, 3.6), sharex=True, sharey=True)
 axes[0].plot(X[:, 0], Y[:, 0], "k.", markersize=2)
 axes[0].set(title="data", xlabel="x", ylabel="y", xlim=(-1.8, 1.8), ylim=(-3.0, 3.0))

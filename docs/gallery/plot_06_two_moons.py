@@ -2,8 +2,8 @@
 Two moons: probability and entropy
 ==================================
 
-Classification needs another likelihood and nothing else. With two classes a Bernoulli likelihood on one latent
-function gives the probability of class 1.
+Classification needs another likelihood and nothing else. With two classes a Bernoulli likelihood
+on one latent function gives the probability of class 1.
 """
 
 import gpflow
@@ -24,8 +24,8 @@ model = DWP.from_data(
 fit(model, (X, Y), num_steps=500, seed=0, progress=False)
 
 # %%
-# The mean of a Bernoulli observation is the probability of class 1; its entropy is largest, one bit, where both
-# classes are equally probable.
+# The mean of a Bernoulli observation is the probability of class 1; its entropy is largest, one
+# bit, where both classes are equally probable.
 side = np.linspace(-3.6, 3.6, 90)
 grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
 probability = model.predict_y(grid, num_samples=50)[0].numpy()[:, 0]
@@ -33,8 +33,8 @@ p = np.clip(probability, 1e-9, 1.0 - 1e-9)
 entropy = -(p * np.log2(p) + (1.0 - p) * np.log2(1.0 - p))
 
 # %%
-# The boundary follows the moons. Away from them the probability goes back to one half and the entropy to one bit:
-# the model does not extrapolate its classes.
+# The boundary follows the moons. Away from them the probability goes back to one half and the
+# entropy to one bit: the model does not extrapolate its classes.
 figure, axes = plt.subplots(1, 2, figsize=(10.0, 4.4), sharey=True)
 shown = (
     ("probability of class 1", probability, "RdBu_r", (0.0, 1.0)),

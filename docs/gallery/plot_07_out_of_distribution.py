@@ -2,9 +2,9 @@
 Bands off the data: Gaussian Wasserstein inference
 ==================================================
 
-GWI takes the mean from a neural network and the variance from a sparse GP, and holds the two near a GP prior by
-the Wasserstein distance. The band is narrow on the data and as wide as the prior in a gap and beyond the ends,
-while the mean is the network's.
+GWI takes the mean from a neural network and the variance from a sparse GP, and holds the two near
+a GP prior by the Wasserstein distance. The band is narrow on the data and as wide as the prior in
+a gap and beyond the ends, while the mean is the network's.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,8 @@ held_out = rng.permutation(150) < 30
 train, validation = (X[~held_out], Y[~held_out]), (X[held_out], Y[held_out])
 
 # %%
-# Training leaves little of the variance where data are; a fifth of them, held out, say by which factor it is too
-# small or too large (``temper``).
+# Training leaves little of the variance where data are; a fifth of them, held out, say by which
+# factor it is too small or too large (``temper``).
 grid = np.linspace(-2.2, 2.2, 400)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(10.0, 4.0), sharey=True)
 for axis, mean_of in zip(axes, ("net", "svgp")):
@@ -48,8 +48,8 @@ for axis, mean_of in zip(axes, ("net", "svgp")):
     axis.set(title=f"GWI, mean of {'a network' if mean_of == 'net' else 'a sparse GP'}", xlabel="x")
 
 # %%
-# Both bands open in the gap and beyond the ends. The sparse GP's mean goes back to zero there; the network's goes on
-# as networks do, and the band says not to trust it.
+# Both bands open in the gap and beyond the ends. The sparse GP's mean goes back to zero there; the
+# network's goes on as networks do, and the band says not to trust it.
 axes[0].set(ylabel="y", ylim=(-4.2, 4.2), xlim=(-2.2, 2.2))
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
 plt.show()

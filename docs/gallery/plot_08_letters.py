@@ -2,8 +2,9 @@
 A density in the shape of letters
 =================================
 
-Points inside two letters: x is where along the word, y how high. At most x the density of y has several modes with
-sharp edges. It is a hard case for regression, and shows how much of a density latent variables can learn.
+Points inside two letters: x is where along the word, y how high. At most x the density of y has
+several modes with sharp edges. It is a hard case for regression, and shows how much of a density
+latent variables can learn.
 """
 
 import matplotlib.pyplot as plt
@@ -34,8 +35,8 @@ model = LatentVariableDGP.from_architecture(
 history = fit(model, (X, Y), num_steps=1000, batch_size=300, seed=0, progress=False)
 
 # %%
-# Left the data, right the predictive density of y at each x, bright where probable. The model has found the
-# letters' strokes and most of their holes.
+# Left the data, right the predictive density of y at each x, bright where probable. The model has
+# found the letters' strokes and most of their holes.
 x_grid, y_grid = np.linspace(-1.8, 1.8, 140), np.linspace(-2.1, 2.1, 160)
 mixture = model.predict_mixture(x_grid[:, None], num_samples=2000, seed=0)
 density = np.exp([mixture.log_prob(np.full((140, 1), value)) for value in y_grid])
