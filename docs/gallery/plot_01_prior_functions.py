@@ -30,10 +30,9 @@ for depth in range(DEPTH):
     covariances.append(covariance.ii.numpy().reshape(NUM_POINTS, NUM_POINTS))
 
 # %%
-# Above the covariances, below the functions. The first column is a Gaussian process: correlation
-# depends on distance alone. Layer by layer the covariance breaks into blocks of inputs that the
-# layers before have mapped close together, and functions become flat inside a block and change
-# quickly between blocks.
+# Above the covariances, below the functions. The first column is a Gaussian process: covariance
+# falls with distance. Layer by layer it becomes patches: inputs far apart are mapped to the same
+# place, neighbours are torn apart, and functions are flat at some x and change quickly at others.
 rng = np.random.default_rng(1)
 noise = rng.normal(size=(NUM_POINTS, 4))
 figure, axes = plt.subplots(2, DEPTH + 1, figsize=(11.0, 5.2), height_ratios=(1.25, 1.0))

@@ -8,6 +8,7 @@ one variance; a latent variable before the GP layers (LV-GP-GP) is an input that
 and gives densities of any shape.
 """
 
+import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -28,9 +29,14 @@ x_grid, y_grid = np.linspace(-1.8, 1.8, 120), np.linspace(-3.0, 3.0, 150)
 densities = {}
 for architecture in ("GP", "GP-GP", "LV-GP-GP"):
     model = LatentVariableDGP.from_architecture(
-        architecture, (X, Y), num_inducing=30, num_importance_samples=10, seed=0
+        architecture,
+        (X, Y),
+        num_inducing=30,
+        num_importance_samples=10,
+        likelihood=gpflow.likelihoods.Gaussian(0.05 if "LV" in architecture else 0.5),
+        seed=0,
     )
-    fit(model, (X, Y), num_steps=500, batch_size=250, seed=0, progress=False)
+    fit(model, (X, Y), num_steps=700, batch_size=250, seed=0, progress=False)
     mixture = model.predict_mixture(x_grid[:, None], num_samples=1000, seed=0)
     log_density = [mixture.log_prob(np.full((120, 1), value)) for value in y_grid]
     densities[architecture] = np.exp(log_density)

@@ -7,6 +7,7 @@ a GP prior by the Wasserstein distance. The band is narrow on the data and as wi
 a gap and beyond the ends, while the mean is the network's.
 """
 
+import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -27,6 +28,7 @@ grid = np.linspace(-2.2, 2.2, 400)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(10.0, 4.0), sharey=True)
 for axis, mean_of in zip(axes, ("net", "svgp")):
     model = GWI.from_data(*train, mean=mean_of, seed=0)
+    gpflow.set_trainable(model.inducing_variable, False)
     fit(model, train, num_steps=1500, learning_rate=1e-2, kl_annealing_steps=0, progress=False)
     model.temper(validation)
     mean, variance = (moment.numpy()[:, 0] for moment in model.predict_y(grid))

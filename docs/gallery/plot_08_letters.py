@@ -20,7 +20,7 @@ from gpflow_dkp.training import fit
 # Uniform points inside the glyphs.
 rng = np.random.default_rng(0)
 font = FontProperties(family="DejaVu Sans", weight="bold")
-outlines = [Path(part) for part in TextPath((0, 0), "GP", size=1, prop=font).to_polygons()]
+outlines = [Path(part) for part in TextPath((0, 0), "LV", size=1, prop=font).to_polygons()]
 corners = np.concatenate([outline.vertices for outline in outlines])
 candidates = rng.uniform(corners.min(0), corners.max(0), size=(4000, 2))
 inside = sum(outline.contains_points(candidates).astype(int) for outline in outlines) % 2 == 1
@@ -28,11 +28,12 @@ points = candidates[inside][:1200]
 X, Y = np.split((points - points.mean(0)) / points.std(0), 2, axis=1)
 
 # %%
-# The latent variable is followed by two GP layers; 20 importance samples make the bound tight.
+# The latent variable is followed by two GP layers; five importance samples make the bound tighter
+# than that of VI.
 model = LatentVariableDGP.from_architecture(
-    "LV-GP-GP", (X, Y), num_inducing=50, inference="iwvi", num_importance_samples=10, seed=0
+    "LV-GP-GP", (X, Y), num_inducing=40, inference="iwvi", num_importance_samples=5, seed=0
 )
-history = fit(model, (X, Y), num_steps=1000, batch_size=300, seed=0, progress=False)
+history = fit(model, (X, Y), num_steps=2000, batch_size=200, seed=0, progress=False)
 
 # %%
 # Left the data, right the predictive density of y at each x, bright where probable. The model has
