@@ -1,4 +1,7 @@
-"""Links of a page to Python files, as they work on GitHub, lead to the highlighted source in the site."""
+"""Links of a page to Python files, as they work on GitHub, lead to pages of the site.
+
+To the highlighted source of a module, and to the page of an example of the gallery.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,26 @@ def module_of(target: str) -> str | None:
     return "/".join(parts) if parts[0] in PACKAGES else None
 
 
-def link_to_source(app: Any, doctree: nodes.document, docname: str) -> None:
-    """Replace downloads of modules by links to their source's page."""
+def page_of(app: Any, target: str) -> str | None:
+    """The page that shows a Python file, None where there is none: then the link stays a download."""
+    path = Path(target)
+    if path.parent.name == "gallery":
+        return "examples/index" if path.suffix == ".rst" else f"examples/{path.stem}"
+    module = module_of(target)
+    if module and getattr(app.env, "_viewcode_modules", {}).get(module.replace("/", ".")):
+        return posixpath.join("_modules", module)
+    return None
+
+
+def link_to_page(app: Any, doctree: nodes.document, docname: str) -> None:
+    """Replace downloads of files that have a page by links to it."""
     if app.builder.format != "html":
         return
     for node in list(doctree.findall(addnodes.download_reference)):
-        module = module_of(node.get("reftarget", ""))
-        shown = getattr(app.env, "_viewcode_modules", {})
-        if module is None or not shown.get(module.replace("/", ".")):
-            continue  # a file whose source has no page stays a download
-        page = app.builder.get_relative_uri(docname, posixpath.join("_modules", module))
-        node.replace_self(nodes.reference("", "", *node.children, refuri=page, internal=True))
+        page = page_of(app, node.get("reftarget", ""))
+        if page is not None:
+            uri = app.builder.get_relative_uri(docname, page)
+            node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
 
 
 def own_module(app: Any, modname: str, attribute: str) -> str | None:
@@ -44,6 +56,6 @@ def own_module(app: Any, modname: str, attribute: str) -> str | None:
 
 def setup(app: Any) -> dict[str, Any]:
     """Connect."""
-    app.connect("doctree-resolved", link_to_source)
+    app.connect("doctree-resolved", link_to_page)
     app.connect("viewcode-follow-imported", own_module)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

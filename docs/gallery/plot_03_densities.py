@@ -36,7 +36,7 @@ for architecture in ("GP", "GP-GP", "LV-GP-GP"):
         likelihood=gpflow.likelihoods.Gaussian(0.05 if "LV" in architecture else 0.5),
         seed=0,
     )
-    fit(model, (X, Y), num_steps=700, batch_size=250, seed=0, progress=False)
+    fit(model, (X, Y), num_steps=500, batch_size=250, seed=0, progress=False)
     mixture = model.predict_mixture(x_grid[:, None], num_samples=1000, seed=0)
     log_density = [mixture.log_prob(np.full((120, 1), value)) for value in y_grid]
     densities[architecture] = np.exp(log_density)

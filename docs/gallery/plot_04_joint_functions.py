@@ -48,6 +48,6 @@ left.set(
     ylim=(-2.2, 2.6),
 )
 left.legend(loc="upper left", ncols=3, fontsize=9)
-right.hist(crossings, bins=30, color="C0", alpha=0.8, density=True)
+right.hist(crossings, bins=14, color="C0", alpha=0.8, density=True)
 right.set(title="the way up", xlabel="x where f crosses zero upwards", ylabel="density")
 plt.show()

@@ -43,16 +43,17 @@ for number, (name, mixture) in enumerate(predictions.items()):
     axis.axhspan(1.0 - spread, 1.0 + spread, color="0.85", zorder=0)
     axis.hist(pit, bins=20, range=(0.0, 1.0), density=True, color=colour, alpha=0.75)
     axis.axhline(1.0, color="k", linewidth=1.0)
-    axis.set(title=f"{name}: log density {log_density:.2f}", xlabel="PIT", ylim=(0.0, 2.4))
+    axis.set(title=f"{name}: log density {log_density:.2f}", xlabel="PIT", ylim=(0.0, 4.2))
     covered = [np.mean(np.abs(pit[cell == k] - 0.5) <= 0.45) for k in range(10)]
     axes[2].plot((edges[1:] + edges[:-1]) / 2.0, covered, "o-", color=colour, label=name)
 axes[0].set_ylabel("density over the test points")
 
 # %%
 # Left and middle: the transforms of 2000 test points, and in grey the 95 % range of a bar of a
-# calibrated forecast. The exact GP's hump says too wide on most points, its ends too narrow on
-# others. Right: how often 90 % intervals hold the target, by x. The GP's are too wide on the left
-# and too narrow on the right.
+# calibrated forecast. The exact GP's hump says too wide on most points, its raised ends too narrow
+# on others. Right: how often 90 % intervals hold the target, by x. The GP's are too wide on the
+# left and too narrow on the right; the LV-GP's follow the noise, and are too wide only where it is
+# least.
 axes[2].axhline(0.9, color="k", linewidth=1.0)
 axes[2].set(title="covered by 90 % intervals", xlabel="x", ylabel="fraction", ylim=(0.5, 1.02))
 axes[2].legend(loc="lower left")

@@ -50,8 +50,8 @@ for axis, mean_of in zip(axes, ("net", "svgp")):
     axis.set(title=f"GWI, mean of {'a network' if mean_of == 'net' else 'a sparse GP'}", xlabel="x")
 
 # %%
-# Both bands open in the gap and beyond the ends. The sparse GP's mean goes back to zero there; the
-# network's goes on as networks do, and the band says not to trust it.
+# Both bands open in the gap and beyond the ends, where no inducing point is. The sparse GP's mean
+# goes back to zero there; the network's goes on as networks do, and the band says not to trust it.
 axes[0].set(ylabel="y", ylim=(-4.2, 4.2), xlim=(-2.2, 2.2))
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
 plt.show()

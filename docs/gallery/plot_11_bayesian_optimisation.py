@@ -7,10 +7,11 @@ from the posterior, evaluate where it is lowest, repeat. It needs joint draws, a
 them at a time, so that four evaluations run side by side.
 """
 
+import gpflow
 import matplotlib.pyplot as plt
 import numpy as np
 
-from gpflow_dkp.models import NNGP
+from gpflow_dkp.models import DWP
 from gpflow_dkp.training import fit
 
 grid = np.linspace(-2.0, 2.0, 250)[:, None]
@@ -22,15 +23,19 @@ def costly(x: np.ndarray) -> np.ndarray:
 
 
 # %%
-# Three rounds of four evaluations, after five at the start. The model is built anew from the data
-# so far.
-X = np.array([-1.8, -0.9, 0.0, 0.6, 1.7])[:, None]
+# Three rounds of four evaluations, after five at the start, with a model of the data so far. So
+# few points do not determine a lengthscale, and one learned from them is too sure of itself:
+# kernels and noise are given, the posterior is trained.
+X = np.array([-1.7, -0.6, 0.3, 0.75, 1.4])[:, None]
 rounds = []
 for number in range(3):
     Y = costly(X)
     shift, scale = Y.mean(), Y.std()
-    model = NNGP.from_data(X, (Y - shift) / scale, depth=2, num_inducing=len(X), seed=0)
-    model.likelihood.variance.assign(1e-3)
+    model = DWP.from_data(X, (Y - shift) / scale, num_inducing=len(X), width=3, seed=0)
+    model.kernels[0].lengthscales.assign([0.35])
+    model.likelihood.variance.assign(1e-4)
+    for part in (*model.kernels, model.likelihood, model.inducing_variable):
+        gpflow.set_trainable(part, False)
     fit(model, (X, (Y - shift) / scale), num_steps=300, seed=number, progress=False)
     draws = model.predict_f_samples(grid, 4, seed=number).numpy()[..., 0] * scale + shift
     chosen = grid[np.argmin(draws, axis=1)]
@@ -39,8 +44,8 @@ for number in range(3):
 
 # %%
 # Each panel has four draws in colour and, as triangles, where each is lowest: the next
-# evaluations. Where all draws agree nothing is left to find out; the rounds move to the narrow
-# valley.
+# evaluations. The draws spread their bets over what is not known yet, and agree once the valley is
+# found.
 figure, axes = plt.subplots(1, 3, figsize=(12.0, 3.8), sharey=True)
 for number, (axis, (points, draws, chosen)) in enumerate(zip(axes, rounds)):
     axis.plot(grid, costly(grid), "k--", linewidth=1.0, label="the function")
