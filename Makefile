@@ -4,11 +4,12 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint dist lock clean
+.PHONY: help demo test docs lint dist lock clean
 
 help:
 	@echo "make demo   train a deep Wishart process and a deep GP on a bundled dataset, print the table"
 	@echo "make test   run the test suite"
+	@echo "make docs   build the documentation into docs/_build/html, its pictures included, and check its links"
 	@echo "make lint   ruff and mypy"
 	@echo "make dist   build the wheel"
 	@echo "make lock   renew requirements.lock from pyproject.toml (needs uv)"
@@ -27,6 +28,10 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(RUN) -m pytest -n 2
 
+docs: $(INSTALLED)
+	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(RUN) docs/check_links.py docs/_build/html
+
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -43,4 +48,4 @@ lock:
 	rm uv.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/examples

@@ -1,7 +1,7 @@
 """Scores of a predictive distribution that is a mixture of Gaussians: pure functions of arrays.
 
 Everywhere `means`, `variances` [S, N, P] are the mixture's equally weighted components and
-`Y` [N, P] the targets. The formulas are in MATH.md section 10.
+`Y` [N, P] the targets. The formulas are in docs/mathematics.md, section 10.
 """
 
 from __future__ import annotations
