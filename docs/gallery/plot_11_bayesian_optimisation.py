@@ -23,21 +23,21 @@ def costly(x: np.ndarray) -> np.ndarray:
 
 
 # %%
-# Three rounds of four evaluations, after five at the start, with a model of the data so far. So
-# few points do not determine a lengthscale, and one learned from them is too sure of itself:
-# kernels and noise are given, the posterior is trained.
+# Rounds of four evaluations, after five at the start, with a model of the data so far. So few
+# points do not determine a lengthscale, and one learned from them is too sure of itself: kernels
+# and noise are given, the posterior is trained.
 X = np.array([-1.7, -0.6, 0.3, 0.75, 1.4])[:, None]
 rounds = []
-for number in range(3):
+for number in range(4):
     Y = costly(X)
-    shift, scale = Y.mean(), Y.std()
-    model = DWP.from_data(X, (Y - shift) / scale, num_inducing=len(X), width=3, seed=0)
+    shift = Y.mean()
+    model = DWP.from_data(X, Y - shift, num_inducing=len(X), width=3, seed=0)
     model.kernels[0].lengthscales.assign([0.35])
     model.likelihood.variance.assign(1e-4)
     for part in (*model.kernels, model.likelihood, model.inducing_variable):
         gpflow.set_trainable(part, False)
-    fit(model, (X, (Y - shift) / scale), num_steps=300, seed=number, progress=False)
-    draws = model.predict_f_samples(grid, 4, seed=number).numpy()[..., 0] * scale + shift
+    fit(model, (X, Y - shift), num_steps=300, seed=number, progress=False)
+    draws = model.predict_f_samples(grid, 4, seed=number).numpy()[..., 0] + shift
     chosen = grid[np.argmin(draws, axis=1)]
     rounds.append((X, draws, chosen))
     X = np.concatenate([X, chosen])
@@ -46,7 +46,7 @@ for number in range(3):
 # Each panel has four draws in colour and, as triangles, where each is lowest: the next
 # evaluations. The draws spread their bets over what is not known yet, and agree once the valley is
 # found.
-figure, axes = plt.subplots(1, 3, figsize=(12.0, 3.8), sharey=True)
+figure, axes = plt.subplots(1, 4, figsize=(13.0, 3.6), sharey=True)
 for number, (axis, (points, draws, chosen)) in enumerate(zip(axes, rounds)):
     axis.plot(grid, costly(grid), "k--", linewidth=1.0, label="the function")
     for k, draw in enumerate(draws):
