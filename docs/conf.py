@@ -39,6 +39,7 @@ language = "en"
 nitpicky = False
 smartquotes_action = "D"  # dashes; a prime is a prime
 viewcode_line_numbers = True
+viewcode_follow_imported_members = False
 
 # Markdown
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "fieldlist"]
