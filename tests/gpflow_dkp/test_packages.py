@@ -20,6 +20,7 @@ PACKAGES = [
     "gpflow_dkp.models",
     "gpflow_dkp.saving",
     "gpflow_dkp.sklearn",
+    "gpflow_dkp.tables",
     "gpflow_dkp.training",
     "bayesian_benchmarks",
     "bayesian_benchmarks.datasets",
