@@ -62,6 +62,7 @@ def _draw_numbers(
     truth = some[target].to_numpy(np.float64)
     predictions.vlines(truth, low, high, color="C0", alpha=0.3, lw=1)
     predictions.plot(truth, mean, ".", color="C0", ms=4)
+    predictions.locator_params(nbins=6)
     ends = [min(truth.min(), mean.min()), max(truth.max(), mean.max())]
     predictions.plot(ends, ends, color="0.7", lw=1, zorder=0)
     predictions.set(
