@@ -29,7 +29,7 @@ def page_of(app: Any, target: str) -> str | None:
     """The page that shows a Python file, None where there is none: then the link stays a download."""
     path = Path(target)
     if path.parent.name == "gallery":
-        return "examples/index" if path.suffix == ".rst" else f"examples/{path.stem}"
+        return f"examples/{path.stem}"
     module = module_of(target)
     if module and getattr(app.env, "_viewcode_modules", {}).get(module.replace("/", ".")):
         return posixpath.join("_modules", module)
@@ -47,6 +47,11 @@ def link_to_page(app: Any, doctree: nodes.document, docname: str) -> None:
             node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
 
 
+def link_to_gallery(app: Any, docname: str, source: list[str]) -> None:
+    """The gallery's folder, where a page links to it, is the page that is made of it."""
+    source[0] = source[0].replace("](gallery/GALLERY_HEADER.rst)", "](examples/index.rst)")
+
+
 def own_module(app: Any, modname: str, attribute: str) -> str | None:
     """The documented module of what `viewcode` would take for a builtin; None for all else."""
     from sphinx.ext.viewcode import _get_full_modname
@@ -56,6 +61,7 @@ def own_module(app: Any, modname: str, attribute: str) -> str | None:
 
 def setup(app: Any) -> dict[str, Any]:
     """Connect."""
+    app.connect("source-read", link_to_gallery)
     app.connect("doctree-resolved", link_to_page)
     app.connect("viewcode-follow-imported", own_module)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,7 +19,7 @@ grid = np.linspace(-2.0, 2.0, 250)[:, None]
 
 def costly(x: np.ndarray) -> np.ndarray:
     """A smooth slope on the left, and a narrow valley that holds the minimum."""
-    return 0.5 * np.sin(2.0 * x) + 0.15 * x - 1.5 * np.exp(-14.0 * (x - 1.05) ** 2)
+    return 0.35 * np.sin(2.0 * x) + 0.1 * x - 1.6 * np.exp(-10.0 * (x - 1.05) ** 2)
 
 
 # %%
