@@ -171,38 +171,38 @@ class GWIEstimator(Estimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DWPRegressor(Regressor, WishartEstimator):
+class DWPRegressor(WishartEstimator, Regressor):
     """Regression by a deep Wishart process; parameters as in `WishartEstimator` and `Regressor`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DWPClassifier(Classifier, WishartEstimator):
+class DWPClassifier(WishartEstimator, Classifier):
     """Classification by a deep Wishart process; parameters as in `WishartEstimator`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DGPRegressor(Regressor, WideEstimator):
+class DGPRegressor(WideEstimator, Regressor):
     """Regression by a deep GP; parameters as in `WideEstimator` and `Regressor`."""
 
     model_class = DGP
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DIWPRegressor(Regressor, DeepEstimator):
+class DIWPRegressor(DeepEstimator, Regressor):
     """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`."""
 
     model_class = DIWP
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DIWPClassifier(Classifier, DeepEstimator):
+class DIWPClassifier(DeepEstimator, Classifier):
     """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`."""
 
     model_class = DIWP
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NNGPRegressor(Regressor, DeepEstimator):
+class NNGPRegressor(DeepEstimator, Regressor):
     """Regression by the infinite-width limit; parameters as in `DeepEstimator` and `Regressor`."""
 
     model_class = NNGP
@@ -252,12 +252,12 @@ class LatentVariableDGPRegressor(Regressor):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GWIRegressor(Regressor, GWIEstimator):
+class GWIRegressor(GWIEstimator, Regressor):
     """Regression by Gaussian Wasserstein inference; parameters as in `GWIEstimator` and `Regressor`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GWIClassifier(Classifier, GWIEstimator):
+class GWIClassifier(GWIEstimator, Classifier):
     """Classification by Gaussian Wasserstein inference; parameters as in `GWIEstimator`."""
 
     @property
