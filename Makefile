@@ -4,12 +4,14 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test lint lock clean
+.PHONY: help demo test docs lint dist lock clean
 
 help:
 	@echo "make demo   train a deep Wishart process and a deep GP on a bundled dataset, print the table"
 	@echo "make test   run the test suite"
+	@echo "make docs   build the documentation into docs/_build/html, its pictures included, and check its links"
 	@echo "make lint   ruff and mypy"
+	@echo "make dist   build the wheel"
 	@echo "make lock   renew requirements.lock from pyproject.toml (needs uv)"
 
 $(INSTALLED): requirements.lock pyproject.toml
@@ -26,10 +28,18 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(RUN) -m pytest -n 2
 
+docs: $(INSTALLED)
+	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(RUN) docs/check_links.py docs/_build/html
+
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+dist: $(INSTALLED)
+	rm -rf dist build
+	$(RUN) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 lock:
 	uv lock --quiet
@@ -38,4 +48,4 @@ lock:
 	rm uv.lock
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/examples

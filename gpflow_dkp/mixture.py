@@ -50,7 +50,10 @@ class Mixture(NamedTuple):
 
     @check_shapes("return: [N...]")
     def log_prob(self, y: TensorType) -> tf.Tensor:
-        """Log density at y [N, P], of all outputs together [N]: log-mean-exp over components (MATH.md 10)."""
+        """Log density at y [N, P], of all outputs together [N]: log-mean-exp over components.
+
+        docs/mathematics.md 10.
+        """
         density = self.component_log_prob(y)
         log_components = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_components

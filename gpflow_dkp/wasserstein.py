@@ -4,9 +4,9 @@ With P = N(m_P, k) and Q = N(m_Q, r) on the square-integrable functions under th
 
     W2^2 = mean_b[(m_P - m_Q)^2 + k + r] - 2 c,    c = tr (k^{1/2} r k^{1/2})^{1/2} on the batch.
 
-`Nystrom`, `Eigenvalues` and `Exact` estimate c ([NeurIPS22] equations 12-16, MATH.md 9); write a `CrossTerm`
-for an estimate of your own. Letters: B points of the batch, S of them for the estimate, M functions in which
-the posterior differs from the prior, P outputs.
+`Nystrom`, `Eigenvalues` and `Exact` estimate c ([NeurIPS22] equations 12-16, docs/mathematics.md 9); write a
+`CrossTerm` for an estimate of your own. Letters: B points of the batch, S of them for the estimate, M
+functions in which the posterior differs from the prior, P outputs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -176,82 +175,14 @@ def read_table(path: Path) -> pd.DataFrame:
     :raises DataFileError: the file cannot be read.
     :raises BadDataError: it holds no table.
     """
-    readers = {".parquet": _read_parquet, ".arff": _read_arff}
+    from gpflow_dkp import tables
+
     try:
-        return readers.get(path.suffix.lower(), _read_csv)(path)
+        return tables.read_table(path)
+    except tables.TableError as error:
+        raise BadDataError(str(error)) from error
     except OSError as error:
         raise DataFileError(f"Cannot read {path} ({error.strerror or error}).") from error
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            first = next((line for line in csv.reader(file, skipinitialspace=True) if line), [])
-        _check_header(path, [column.strip() for column in first])
-        return pd.read_csv(path, skipinitialspace=True, index_col=False)
-    except (pd.errors.ParserError, UnicodeDecodeError, csv.Error) as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise BadDataError(f"{path} is not a comma-separated table in UTF-8: {reason}") from error
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        return pd.read_parquet(path)
-    except ImportError as error:
-        raise BadDataError(f"{path}: to read Parquet files, pip install pyarrow.") from error
-    except OSError:
-        raise
-    except Exception as error:  # pyarrow's own kinds
-        raise BadDataError(
-            f"{path} is no Parquet file ({' '.join(str(error).split())})."
-        ) from error
-
-
-def _read_arff(path: Path) -> pd.DataFrame:
-    import pandas as pd
-    from scipy.io import arff
-
-    try:
-        values, _ = arff.loadarff(path)
-    except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
-        raise BadDataError(f"{path} is no ARFF file ({' '.join(str(error).split())}).") from error
-    table = pd.DataFrame(values)
-    text = table.select_dtypes("object").columns
-    return table.assign(**{name: table[name].str.decode("utf-8") for name in text})
-
-
-def _check_header(path: Path, columns: list[str]) -> None:
-    if not columns:
-        raise BadDataError(f"{path} is empty; a header line and rows of numbers are needed.")
-    if all(_is_number(column) for column in columns):
-        raise BadDataError(
-            f"{path} has no header: its first line is numbers; put the columns' names there."
-        )
-    if len(columns) == 1 and ";" in columns[0]:
-        raise BadDataError(f"{path} is separated by semicolons; save it with commas.")
-    for number, column in enumerate(columns):
-        if not column:
-            raise BadDataError(
-                f"{path}: column {number + 1} has no name; name it, or remove it if it is a row index."
-            )
-        if column in columns[:number]:
-            raise BadDataError(
-                f"{path}: two columns are called {column}; give each a name of its own."
-            )
-    if len(columns) < 2:
-        raise BadDataError(f"{path} has one column; a target and at least one feature are needed.")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _find_targets(

@@ -13,7 +13,6 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from . import uci_gal
 from .dataset import Array, SplitData
@@ -50,6 +49,8 @@ def load_fold(name: str, fold: int, data_dir: Path | None) -> SplitData:
 
 
 def _table(name: str, file: str, data_dir: Path | None) -> Array:
+    import pandas as pd
+
     path = f"{name}/{file}"
     sha256, url = pinned_files()[name][file], WHOLE_FILES.get(path)
     local = pinned_file(BASE_URL, COLLECTION, path, sha256, data_dir, url=url)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ..settings import OF_PAPERS_SCHEDULE, schedule_name
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def competitors(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-
-import pandas as pd
-from scipy import stats
+from typing import TYPE_CHECKING
 
 from ..errors import BenchmarkError, UnknownNameError
 from ..store import ResultRow
@@ -15,6 +13,9 @@ from ..tasks import directions
 from .competitors import competitors
 from .paper import PaperResult, published, published_difference
 from .tables import format_cells, frame, num_steps, of_splits, standard_error
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOTE = (
     "Mean over the splits that both models have; in brackets the mean difference to the first line's "
@@ -115,6 +116,8 @@ def paired_differences(
 
 def format_paired(lines: Sequence[PairedLine], metric: str, style: str = "rich") -> str:
     """The lines as text; styles as of `format_table`."""
+    import pandas as pd
+
     if style == "csv":
         table = pd.DataFrame([vars(line) for line in lines])
         for name in ("published", "published_difference"):
@@ -166,6 +169,8 @@ def _compare(
     ours: pd.Series[float], theirs: pd.Series[float], of: tuple[str, str, str, str]
 ) -> tuple[int, float, float, float, bool]:
     """Number of splits, mean, mean difference, its standard error, and whether it is clear."""
+    from scipy import stats
+
     label, first, dataset, metric = of
     shared = sorted(set(ours.index) & set(theirs.index))
     if not shared:

@@ -6,9 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-from scipy.stats import rankdata
-
 from ..errors import BenchmarkError, UnknownNameError
 from ..store import ResultRow
 from ..tasks import directions
@@ -48,6 +45,9 @@ def average_ranks(
     :raises UnknownNameError: a metric without a direction, or a baseline that no row is of.
     :raises BenchmarkError: no split of a dataset that all models have.
     """
+    import pandas as pd
+    from scipy.stats import rankdata
+
     if metric not in directions():
         raise UnknownNameError("metric to rank models by", metric, directions())
     sign = 1.0 if directions()[metric] else -1.0
@@ -82,6 +82,8 @@ def average_ranks(
 
 def format_ranks(lines: Sequence[RankLine], metric: str, baseline: str, style: str = "rich") -> str:
     """The lines as text; styles as of `format_table`."""
+    import pandas as pd
+
     if style == "csv":
         return pd.DataFrame([vars(line) for line in lines]).to_csv(index=False, lineterminator="\n")
     header = ["model", "steps", "splits", "average rank", f"median difference to {baseline}"]

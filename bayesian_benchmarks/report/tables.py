@@ -8,15 +8,18 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ..errors import UnknownNameError
 from ..settings import schedule_name
 from ..store import ResultRow
 from ..tasks import directions, find_task
 from .paper import PaperResult, published
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,8 @@ HEAD = ("task", "dataset", "depth", "model", "protocol", "split", "seed", "code"
 
 def frame(rows: Iterable[ResultRow], depth_counts_output_layer: bool = True) -> pd.DataFrame:
     """The successful rows as a table: the columns of `HEAD`, and one for each metric of any."""
+    import pandas as pd
+
     values = [
         {
             "task": row.task,
@@ -153,6 +158,8 @@ def standard_error(values: pd.Series[float]) -> float:
 
 def of_splits(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     """A metric by split, several seeds of one averaged; splits without it are left out."""
+    import pandas as pd
+
     if metric not in rows:
         return pd.Series(dtype=float)
     return rows.groupby("split")[metric].mean().dropna()
@@ -287,6 +294,8 @@ def _markdown(header: Sequence[str], cells: Sequence[Sequence[str]], note: str) 
 
 
 def _csv(lines: Sequence[TableLine]) -> str:
+    import pandas as pd
+
     rows = [
         {
             "dataset": line.dataset,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import xlogy
 
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -29,6 +28,8 @@ def accuracy(probabilities: Array, labels: Labels) -> float:
 
 def entropy(probabilities: Array) -> Array:
     """-sum_c p_c log p_c of each point [N], in nats: 0 where one class is certain, log C where none is."""
+    from scipy.special import xlogy
+
     return -xlogy(probabilities, probabilities).sum(axis=1)
 
 

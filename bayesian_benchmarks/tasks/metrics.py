@@ -1,7 +1,7 @@
 """Scores of a predictive distribution that is a mixture of Gaussians: pure functions of arrays.
 
 Everywhere `means`, `variances` [S, N, P] are the mixture's equally weighted components and
-`Y` [N, P] the targets. The formulas are in MATH.md section 10.
+`Y` [N, P] the targets. The formulas are in docs/mathematics.md, section 10.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
-from scipy.stats import shapiro
 
 Array = npt.NDArray[np.float64]
 
@@ -43,6 +41,8 @@ def log_likelihood_mc_error(means: Array, variances: Array, Y: Array) -> float:
     Delta method: the mean log density moves with sample s as the mean over points of that sample's
     density relative to the mixture's. A single component is the exact density: its error is 0.
     """
+    from scipy.special import logsumexp
+
     num_samples = len(means)
     if num_samples < 2:
         return 0.0
@@ -100,5 +100,7 @@ def median_shapiro_wilk(samples: Array) -> float:
 
     1 for Gaussian marginals, less for others. At most 5 000 samples, as the statistic is made for.
     """
+    from scipy.stats import shapiro
+
     columns = samples[:5000].reshape(min(len(samples), 5000), -1).T
     return float(np.median([shapiro(column).statistic for column in columns]))

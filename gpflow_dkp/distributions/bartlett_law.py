@@ -104,7 +104,7 @@ class BartlettLaw(NamedTuple):
         "return: [batch...]",
     )
     def log_prob(self, factor: tf.Tensor) -> tf.Tensor:
-        """log q(T) [...], with respect to Lebesgue measure on and below the diagonal (MATH.md 1).
+        """log q(T) [...], with respect to Lebesgue measure on and below the diagonal (docs/mathematics.md 1).
 
         :param factor: T [..., P, p]; what is above its diagonal is not used.
         """

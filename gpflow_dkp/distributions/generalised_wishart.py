@@ -288,7 +288,7 @@ class GeneralisedWishart(tfp.distributions.TransformedDistribution):
 def _kl_generalised_wishart(
     q: GeneralisedWishart, p: Wishart, name: str | None = None
 ) -> tf.Tensor:
-    """KL(q || p) [...], minus the expected log ratio of MATH.md 3."""
+    """KL(q || p) [...], minus the expected log ratio of docs/mathematics.md 3."""
     check_same_support(q, p)
     with tf.name_scope(name or "kl_generalised_wishart"):
         law, B = q.distribution.law, q._dense_B()

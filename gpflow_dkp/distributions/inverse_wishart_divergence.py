@@ -7,7 +7,7 @@ and T T^T ~ Wishart(I, m_q), a draw of Q,
                     + m_p (log |Psi_p| - log |Psi_q|) / 2 - excess (sum_j log T_jj - P / 2 log 2)
                     + tr((Psi_q - Psi_p) G^{-1}) / 2,
 
-whose expectation is in closed form (MATH.md 5).
+whose expectation is in closed form (docs/mathematics.md 5).
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ densities cancel, so nothing here factorises G, singular or not:
                     + df (log |det A| - log |S| / 2) - ||L_S^{-1} F||^2 / 2
                     + sum_j [(df - j) log T_jj + (df + P - 2 j + 1) log |B_jj|] - log q(T).
 
-That is MATH.md 3 with log q(T) for its g + n, and [UAI23] equation 50 with |det A|^df. Its expectation
-over T is in closed form. What needs K comes in from outside, so that a caller with factorisations and
-gradients of its own can bring them.
+That is docs/mathematics.md 3 with log q(T) for its g + n, and [UAI23] equation 50 with |det A|^df. Its
+expectation over T is in closed form. What needs K comes in from outside, so that a caller with
+factorisations and gradients of its own can bring them.
 """
 
 from __future__ import annotations

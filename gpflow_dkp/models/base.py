@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -19,6 +20,8 @@ from ..checks import check_positive_integer
 from ..jitter import IGNORING_JITTER, jitter_variable
 from ..mixture import Mixture
 from ..random import Seed, split
+from ..saving import save
+from ..saving.export import export
 from .checks import check_num_latent_gps, check_target_columns, check_targets
 from .posterior import PREDICTION_BATCH, PREDICTION_SAMPLES, Posterior
 
@@ -168,6 +171,37 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """The `elbo` of fresh samples."""
         return self.elbo(data)
+
+    # Files
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, for `gpflow_dkp.load`.
+
+        :param path: any name, in the place of a file that is there.
+        :raises gpflow_dkp.saving.SavingError: for a part that has no way to be saved, or a bad path.
+        """
+        save(self, path)
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        num_samples: int = PREDICTION_SAMPLES,
+        seed: Seed = 0,
+        levels: Sequence[float] = (0.05, 0.5, 0.95),
+    ) -> None:
+        """Write predictions as a TensorFlow SavedModel, for processes that have TensorFlow alone.
+
+        `tf.saved_model.load(path)` has `predict_y(X)` with "mean" and "variance" [N, P],
+        `predict_log_density(X, Y)` with "log_density" [N] and, with a Gaussian likelihood,
+        `predict_quantiles(X)` with "quantiles" [L, N, P], for any number of rows, and signatures of the same
+        names. They are those of `posterior(num_samples, seed)`.
+
+        :param path: of a folder.
+        :param levels: of the quantiles, L probabilities.
+        :raises gpflow_dkp.saving.SavingError: for a path that cannot be written to.
+        """
+        export(self, path, num_samples=num_samples, seed=seed, levels=levels)
 
     # Prediction
 

@@ -41,7 +41,7 @@ from .tempering import TemperedModel
 
 
 class GWI(GWIFromData, TemperedModel):
-    """Generalised variational inference with Gaussian measures ([NeurIPS22], MATH.md 9).
+    """Generalised variational inference with Gaussian measures ([NeurIPS22], docs/mathematics.md 9).
 
     The prior is a Gaussian process N(m_P, k); the posterior one N(m_Q, r) for each output, with
 

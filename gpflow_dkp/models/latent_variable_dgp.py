@@ -30,7 +30,9 @@ INFERENCES = ("vi", "iwvi", "iwvi-independent")
 
 
 class LatentVariableDGP(MonteCarloModel):
-    """Layers of latent variables (LV) and sparse GPs in any order, a GP last ([ICML19], MATH.md 8).
+    """Layers of latent variables (LV) and sparse GPs in any order, a GP last.
+
+    It is the model of [ICML19]; see docs/mathematics.md 8.
 
     A latent-variable layer gives each data point unobserved inputs, so that predictive densities can
     have any shape. The last layer's inducing values are integrated out, the others' are too but for

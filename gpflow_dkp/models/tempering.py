@@ -1,4 +1,4 @@
-"""Tempering: predictive variances times alpha, chosen on held-out data ([NeurIPS22] A.6, MATH.md 9).
+"""Tempering: predictive variances times alpha, by held-out data ([NeurIPS22] A.6, docs/mathematics.md 9).
 
 A `TemperedModel` predicts f with variances alpha r; `tempered` is the likelihood that goes with them, and
 `best_temperature` finds alpha. Letters: N data points, P outputs.

@@ -6,7 +6,8 @@ import abc
 import numbers
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import gpflow
 import numpy as np
@@ -20,6 +21,7 @@ from typing_extensions import Self
 from ..checks import brief, check_flag, check_positive_integer
 from ..mixture import Mixture
 from ..models import MonteCarloModel
+from ..saving import save
 from ..training import History, Recipe
 from .compiled import Twin, twin_of
 from .pickling import dump_model, load_model
@@ -72,6 +74,8 @@ class Estimator(BaseEstimator, abc.ABC):
     verbose: bool = False
     random_state: int | np.random.RandomState | None = None
 
+    NOT_SAVED: ClassVar[tuple[str, ...]] = ("_structure",)
+
     @abc.abstractmethod
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
@@ -114,7 +118,7 @@ class Estimator(BaseEstimator, abc.ABC):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model = self._build(X, Y, likelihood, seed)
         structure = structure_of(model)
-        goes_on = goes_on and structure == self._structure
+        goes_on = goes_on and structure == structure_of(before)
         if goes_on:
             for variable, value in zip(model.variables, before.variables, strict=True):
                 variable.assign(value)
@@ -147,7 +151,18 @@ class Estimator(BaseEstimator, abc.ABC):
 
     @property
     def _twin(self) -> Twin:
+        if "_structure" not in vars(self):  # of one that was read from a file
+            self._structure = structure_of(self.model_)
         return twin_of(self.model_, self._structure)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to one file, for `gpflow_dkp.load`.
+
+        :param path: any name, in the place of a file that is there.
+        :raises gpflow_dkp.saving.SavingError: for a part that has no way to be saved, or a bad path.
+        """
+        check_is_fitted(self, "model_")
+        save(self, path)
 
     def _mixture(self, X: Any) -> Mixture:
         """New observations, standardised, as a mixture [S, N, P] of arrays."""
@@ -158,14 +173,14 @@ class Estimator(BaseEstimator, abc.ABC):
         state = dict(super().__getstate__())
         if "model_" in state:
             state["model_"] = dump_model(state["model_"])
-            del state["_structure"]
+        for name in self.NOT_SAVED:
+            state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         if "model_" in state:
             state["model_"] = load_model(state["model_"])
-            state["_structure"] = structure_of(state["model_"])
         super().__setstate__(state)
 
 

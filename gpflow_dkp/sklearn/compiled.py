@@ -12,6 +12,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import gpflow
@@ -75,14 +76,12 @@ class Predictions:
 
     def __init__(self, model: MonteCarloModel, num_samples: int) -> None:
         self._model, self._num_samples = model, num_samples
-        # Functions of its own: TensorFlow takes one method of many objects for one traced too often.
-        self.sample_layers = tf.function(
-            lambda: self._sample(), autograph=False, input_signature=[]
-        )
+        # Partials: TensorFlow counts traces by a function's code, and warns where many objects share one.
+        self.sample_layers = tf.function(partial(self._sample), autograph=False, input_signature=[])
         draws = self.sample_layers.get_concrete_function().structured_outputs
         inputs = tf.TensorSpec([None, model.num_features], gpflow.default_float())
         self.moments = tf.function(
-            lambda draws, X: self._moments(draws, X),
+            partial(self._moments),
             autograph=False,
             input_signature=[
                 tf.nest.map_structure(lambda d: tf.TensorSpec(d.shape, d.dtype), draws),

@@ -189,14 +189,24 @@ class DGPRegressor(WideEstimator, Regressor):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DIWPRegressor(DeepEstimator, Regressor):
-    """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`."""
+    """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`.
+
+    Five samples in training, by default: they give the bound of ten in half of the time (docs/training.md).
+    """
+
+    num_samples: int = 5
 
     model_class = DIWP
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DIWPClassifier(DeepEstimator, Classifier):
-    """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`."""
+    """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`.
+
+    Five samples in training, by default, as in `DIWPRegressor`.
+    """
+
+    num_samples: int = 5
 
     model_class = DIWP
 

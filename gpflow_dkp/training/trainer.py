@@ -147,8 +147,8 @@ class Trainer:
             **self.optimizer.describe(),
             **describe_model(model),
         }
-        # A function of its own: TensorFlow takes one method of many trainers for one traced too often.
-        self._steps = tf.function(lambda *call: self._run_steps(*call), autograph=False)
+        # A partial: TensorFlow counts traces by a function's code, and warns where many objects share one.
+        self._steps = tf.function(partial(self._run_steps), autograph=False)
         self._compiled = False
 
     def _new_plan(self) -> Plan:

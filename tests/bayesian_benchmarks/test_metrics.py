@@ -137,7 +137,7 @@ def test_kernel_density_estimate_is_scipys(mixture: tuple) -> None:
 
 
 def test_kernel_density_estimate_is_biased_on_two_narrow_modes() -> None:
-    """MATH.md 10: by about a nat, so that the exact mixture is reported beside it."""
+    """docs/mathematics.md 10: by about a nat, so that the exact mixture is reported beside it."""
     rng = np.random.default_rng(0)
     modes = np.where(np.arange(2000) % 2, 1.0, -1.0)[:, None, None]
     variances = np.full_like(modes, 0.01**2)

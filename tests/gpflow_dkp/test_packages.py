@@ -18,7 +18,9 @@ PACKAGES = [
     "gpflow_dkp.gram",
     "gpflow_dkp.layers",
     "gpflow_dkp.models",
+    "gpflow_dkp.saving",
     "gpflow_dkp.sklearn",
+    "gpflow_dkp.tables",
     "gpflow_dkp.training",
     "bayesian_benchmarks",
     "bayesian_benchmarks.datasets",
@@ -50,12 +52,13 @@ def test_one_import_reaches_every_module_of_the_contents() -> None:
     """And none of the benchmark. In a fresh process: here another test may have imported them."""
     program = (
         "import sys, gpflow_dkp; assert 'bayesian_benchmarks' not in sys.modules;"
-        "print(*(getattr(gpflow_dkp, n).__name__ for n in gpflow_dkp.__all__))"
+        "modules = [getattr(gpflow_dkp, n) for n in gpflow_dkp.__all__ if n != 'load'];"
+        "print(*(module.__name__ for module in modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     reached = done.stdout.split()
-    assert reached == [f"gpflow_dkp.{name}" for name in gpflow_dkp.__all__]
+    assert reached == [f"gpflow_dkp.{name}" for name in gpflow_dkp.__all__ if name != "load"]
     for name in ("likelihoods", "means", "mixture", "random", "wasserstein"):
         assert f"gpflow_dkp.{name}" in reached

@@ -10,7 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAX_PLUGIN_LINES = 40
 """Of an example that is a file: it is to be read at a glance."""
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "models").glob("*.md")),
+]
 
 
 def examples(document: Path) -> list[str]:

@@ -59,7 +59,7 @@ class SparseGP(FeatureLayer):
     """L independent GPs of one kernel, with inducing values u ~ q(u) = N(q_mu, q_sqrt q_sqrt^T).
 
     Their outputs, or a fixed linear projection of them to P columns, are added to the mean function:
-    f(x) = m(x) + W g(x) ([ICML19] section 2, MATH.md 8). One L is GPflow's SVGP.
+    f(x) = m(x) + W g(x) ([ICML19] section 2, docs/mathematics.md 8). One L is GPflow's SVGP.
 
     The Cholesky factor of the inducing covariance and the solves have no sample dimension: points and
     their samples stand side by side.

@@ -190,7 +190,7 @@ class OutputGP(GramLayer):
         """
         means, covariances = [], []
         for K, precision_tril, columns in self._groups(K_ii):
-            # Sigma = L (I + L^T Lambda L)^{-1} L^T, a product that is positive definite (MATH.md 6).
+            # Sigma = L (I + L^T Lambda L)^{-1} L^T is positive definite (docs/mathematics.md 6).
             tril = tf.linalg.cholesky(K)
             root = tf.matmul(tril, precision_tril, transpose_a=True)
             eye = tf.eye(self.num_inducing, dtype=K.dtype)

@@ -251,7 +251,10 @@ class UnitTriangular(tfp.bijectors.Bijector):
     """Lower-triangular matrices [p, p] with a unit diagonal, from any matrix's strictly lower part."""
 
     def __init__(self, name: str = "unit_triangular") -> None:
-        super().__init__(forward_min_event_ndims=2, is_constant_jacobian=True, name=name)
+        parameters = dict(locals())
+        super().__init__(
+            forward_min_event_ndims=2, is_constant_jacobian=True, parameters=parameters, name=name
+        )
 
     def _forward(self, x: tf.Tensor) -> tf.Tensor:
         return tf.linalg.set_diag(tf.linalg.band_part(x, -1, 0), tf.ones_like(x[..., 0]))

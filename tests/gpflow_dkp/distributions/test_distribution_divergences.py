@@ -33,7 +33,7 @@ kl_divergence = tfp.distributions.kl_divergence
 
 
 def reference(q: Any, A: np.ndarray, B: np.ndarray, df: float, L: np.ndarray) -> float:
-    """E_Q[log P - log Q] as MATH.md 3 has it, term by term."""
+    """E_Q[log P - log Q] as docs/mathematics.md 3 has it, term by term."""
     alpha, beta, mu, sigma = q
     P, p = mu.shape
     below, j = np.tri(P, p, -1, dtype=bool), np.arange(1, p + 1)

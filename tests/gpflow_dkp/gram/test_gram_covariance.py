@@ -158,7 +158,7 @@ def test_registered_kernel() -> None:
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_arc_cosine_formula(order: int) -> None:
-    """[Cho & Saul 2009] equations 4 to 7, from G; order 1 is MATH.md 7's ReLU kernel."""
+    """[Cho & Saul 2009] equations 4 to 7, from G; order 1 is docs/mathematics.md 7's ReLU kernel."""
     blocks = gram_of(*features(None))
     bias = 1e-12
     kernel = k.ArcCosine(order, variance=1.3, weight_variances=1.0, bias_variance=bias)

@@ -266,7 +266,7 @@ def constant_function(q_sqrt: float, **settings) -> LatentVariableDGP:  # type: 
 
 
 def test_joint_draws_give_a_bound_and_independent_ones_do_not() -> None:
-    """MATH.md 8: (y_1, y_2) = (1, -1) share g, and have covariance [[1 + s, 1], [1, 1 + s]].
+    """docs/mathematics.md 8: (y_1, y_2) = (1, -1) share g, and have covariance [[1 + s, 1], [1, 1 + s]].
 
     At the prior of g the joint bound is sum_n E_g log N(y_n; g, s), at its posterior the log marginal
     likelihood. Independent draws of g for each of the K are as if every point had its own g.

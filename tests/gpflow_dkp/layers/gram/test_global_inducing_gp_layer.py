@@ -1,4 +1,4 @@
-"""GlobalInducingGP against dense formulas of Q(F) = N(Sigma Lambda v, Sigma), MATH.md 6."""
+"""GlobalInducingGP against dense formulas of Q(F) = N(Sigma Lambda v, Sigma), docs/mathematics.md 6."""
 
 from typing import NamedTuple
 

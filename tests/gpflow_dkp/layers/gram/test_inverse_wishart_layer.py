@@ -1,4 +1,4 @@
-"""InverseWishartLayer: densities, divergence, conditionals, limits and gradients, MATH.md 5."""
+"""InverseWishartLayer: densities, divergence, conditionals, limits and gradients, docs/mathematics.md 5."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""OutputGP: moments with the inducing values integrated out, against dense formulas, MATH.md 6."""
+"""OutputGP: moments, the inducing values integrated out, against dense formulas, docs/mathematics.md 6."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""WishartLayer: draws by MATH.md 4, log-ratios by densities, limits, conditionals, gradients."""
+"""WishartLayer: draws by docs/mathematics.md 4, log-ratios by densities, limits, conditionals, gradients."""
 
 from typing import NamedTuple
 
@@ -117,7 +117,7 @@ def test_posteriors_of_names() -> None:
 @posteriors
 @pytest.mark.parametrize("width", [2, 7])
 def test_mean_of_the_posterior(width: int, posterior: str) -> None:
-    """MATH.md 2: E[G] = A (E[T] B B^T E[T]^T + diag_k(sum_j V_kj (B B^T)_jj)) A^T."""
+    """docs/mathematics.md 2: E[G] = A (E[T] B B^T E[T]^T + diag_k(sum_j V_kj (B B^T)_jj)) A^T."""
     layer, K = wishart_layer(width, posterior), covariance().ii.numpy()
     A, B, alpha, beta, mu, sigma = dense(layer, K)
     diag = range(min(M, width))

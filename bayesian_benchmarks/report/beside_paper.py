@@ -1,0 +1,126 @@
+"""A paper's table with ours beside: datasets down, models across, differences in standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..tasks import directions, metrics_of
+from .document import Cell, Table
+from .paper import PaperResult
+from .sources import Source
+from .tables import Summary, TableLine, summarise
+
+NOTE = (
+    "Ours: mean ± standard error over splits, the best of a line in bold. In brackets what the paper prints. "
+    "The last number is ours less the paper's, in standard errors of both: more is better."
+)
+
+
+def tables_beside_paper(source: Source) -> list[Table]:
+    """A table for each metric that the task shows, or that the paper prints."""
+    if not any(row.status == "ok" for row in source.rows):
+        return []
+    tasks = sorted({row.task for row in source.rows})
+    found = []
+    for task in tasks:
+        rows = [row for row in source.rows if row.task == task]
+        known = {name for row in rows for name in row.metrics}
+        metrics = [name for name in metrics_of(task) if name in known and name in directions()]
+        lines = summarise(
+            rows,
+            metrics=metrics,
+            paper=source.paper,
+            depth_counts_output_layer=source.counts_output_layer,
+        )
+        shown = {name for name, metric in metrics_of(task).items() if metric.shown}
+        printed = {m for m in metrics if any(line.metrics[m][1] for line in lines)}
+        for metric in metrics:
+            if metric in shown | printed:
+                meaning = metrics_of(task)[metric].meaning
+                found.append(_table(source, lines, metric, meaning))
+    return found
+
+
+def _table(source: Source, lines: Sequence[TableLine], metric: str, meaning: str) -> Table:
+    models = list(dict.fromkeys(line.model for line in lines))
+    several = len({line.schedule for line in lines}) > 1
+    places: dict[tuple, dict[str, TableLine]] = {}
+    for line in lines:
+        key = (line.dataset, line.depth, line.num_steps, line.schedule)
+        places.setdefault(key, {})[line.model] = line
+    rows = []
+    for (dataset, depth, num_steps, schedule), of_model in places.items():
+        best = _best([line.metrics[metric][0] for line in of_model.values()], metric)
+        splits = sorted({line.num_splits for line in of_model.values()})
+        rows.append(
+            [
+                Cell(dataset),
+                Cell(str(depth or "-"), sort=depth),
+                Cell(f"{num_steps}{f' {schedule}' if several else ''}", sort=num_steps),
+                Cell("-".join(map(str, dict.fromkeys([splits[0], splits[-1]]))), sort=splits[0]),
+                *(
+                    _cell(*of_model[model].metrics[metric], best, of_model[model].is_mixed)
+                    if model in of_model
+                    else Cell("")
+                    for model in models
+                ),
+            ]
+        )
+    better = {True: "Higher is better.", False: "Lower is better."}[directions()[metric]]
+    mixed = any(line.is_mixed for line in lines)
+    note = NOTE + (" † rows of several versions of the code." if mixed else "")
+    return Table(
+        f"{metric}: {meaning}. {better}",
+        f"{source.name}-{metric.replace('_', '-')}",
+        ["dataset", "depth", "steps", "splits", *models],
+        rows,
+        note,
+    )
+
+
+def distance(ours: Summary, published: PaperResult) -> float | None:
+    """Ours less the published figure in standard errors of both, more is better.
+
+    The error that the paper prints counts as what the paper says it is; where it is of a difference, or
+    unknown, and where ours is of one split, None. What rounding hides is added: a printed 0.00 is not 0.
+    """
+    printed = standard_error_of(published)
+    if printed is None or math.isnan(ours.standard_error):
+        return None
+    unit = 10.0**-published.decimals
+    error = math.hypot(ours.standard_error, printed, unit / math.sqrt(12.0))
+    sign = 1.0 if directions()[published.metric] else -1.0
+    return sign * (ours.mean - published.value) / error
+
+
+def standard_error_of(published: PaperResult) -> float | None:
+    """That of a printed figure; None where what is printed is no error of it."""
+    if published.error is None:
+        return None
+    kind = published.error_kind
+    if kind.startswith("standard deviation over 10"):
+        return published.error / math.sqrt(10.0)
+    if kind.startswith("standard error"):
+        return published.error
+    return None
+
+
+def _cell(ours: Summary, published: PaperResult | None, best: float | None, mixed: bool) -> Cell:
+    if ours.num_splits == 0:
+        return Cell("")
+    beside, away = "", None
+    if published is not None:
+        beside = f"{published.value:.{published.decimals}f}"
+        if published.error is not None:
+            beside += f" ± {published.error:.{published.decimals}f}"
+        away = distance(ours, published)
+    is_best = best is not None and math.isclose(ours.mean, best, rel_tol=1e-9)
+    return Cell(f"{ours}{'†' if mixed else ''}", beside, away, ours.mean, is_best)
+
+
+def _best(summaries: Sequence[Summary], metric: str) -> float | None:
+    means = [each.mean for each in summaries if each.num_splits]
+    if len(means) < 2:
+        return None
+    return max(means) if directions()[metric] else min(means)

@@ -1,0 +1,259 @@
+"""The report: what is beside a paper's figures, what is concluded, and pages that stand alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayesian_benchmarks.errors import BenchmarkError
+from bayesian_benchmarks.report import assemble, render
+from bayesian_benchmarks.report.beside_paper import distance, standard_error_of, tables_beside_paper
+from bayesian_benchmarks.report.conclusions import Claim, Competitor, conclusions
+from bayesian_benchmarks.report.document import Cell, Table
+from bayesian_benchmarks.report.paper import published
+from bayesian_benchmarks.report.sources import Source, open_source
+from bayesian_benchmarks.report.tables import Summary
+from bayesian_benchmarks.store import ResultRow, ResultsStore, digest_of
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
+
+
+def row(
+    model: str,
+    split: int,
+    bound: float,
+    *,
+    dataset: str = "yacht",
+    depth: int = 2,
+    steps: int = 2000,
+    status: str = "ok",
+) -> ResultRow:
+    settings = json.dumps({"depth": depth, "num_steps": steps}, sort_keys=True)
+    steps_kept = list(range(0, steps, steps // 10))
+    metrics = {
+        "elbo_per_point": bound,
+        "test_log_likelihood": 2 * bound,
+        "test_rmse": 1.0 - bound / 10,
+        "coverage_50": 0.5,
+        "coverage_90": 0.9,
+        "coverage_95": 0.96,
+        "seconds": 10.0,
+        "seconds_per_step": 0.004,
+    }
+    return ResultRow(
+        task="regression",
+        dataset=dataset,
+        split=split,
+        model=model,
+        settings_hash=digest_of(settings),
+        seed=0,
+        depth=depth,
+        settings=settings,
+        status=status,
+        error="" if status == "ok" else "FloatingPointError: the bound is <NaN>",
+        metrics=metrics if status == "ok" else {},
+        recorded_at="2026-01-01T00:00:00+00:00",
+        hardware="a machine",
+        versions="python 3.11",
+        fingerprint="abc",
+        history={
+            "step": steps_kept,
+            "elbo": np.linspace(bound - 1, bound, len(steps_kept)).tolist(),
+            "seconds": np.linspace(1, 10, len(steps_kept)).tolist(),
+        },
+    )
+
+
+DATASETS = ("yacht", "boston", "energy")
+ROWS = [
+    *(
+        row(model, split, bound + 0.01 * split, dataset=dataset)
+        for dataset in DATASETS
+        for model, bound in (("dgp", 1.88), ("dwp-gw", 1.95), ("dwp-ab-gw", 2.07))
+        for split in range(3)
+    ),
+    row("dgp", 3, 0.0, status="failed"),
+]
+SOURCE = Source("ober2023", Path("ober2023.csv"), ROWS, None)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = tmp_path_factory.mktemp("store")
+    store = ResultsStore(folder / "ober2023_fast.sqlite")
+    store.add_all(ROWS)
+    store.export(folder / "ober2023_fast.csv")
+    return open_source(folder / "ober2023_fast.csv", CONFIGS)
+
+
+def test_a_source_takes_the_config_of_its_name(source: Source) -> None:
+    assert source.paper == "ober2023"
+    assert len(source.rows) == len(ROWS)
+    store = source.path.with_suffix(".sqlite")
+    assert open_source(store, CONFIGS).rows == list(source.rows)
+    assert open_source(store, CONFIGS, "wild2022").paper == "wild2022"
+    with pytest.raises(BenchmarkError, match=r"nothing\.csv"):
+        open_source(source.path.with_name("nothing.csv"), CONFIGS)
+
+
+def test_distances_are_in_standard_errors_of_both(source: Source) -> None:
+    figure = published("ober2023", "yacht", 2, "dgp", "elbo_per_point", task="regression")
+    assert figure is not None
+    assert (figure.value, figure.error) == (1.88, 0.03)
+    expected = (1.95 - 1.88) / math.sqrt(0.02**2 + 0.03**2 + 0.01**2 / 12)
+    assert distance(Summary(1.95, 0.02, 5), figure) == pytest.approx(expected)
+    assert distance(Summary(1.95, math.nan, 1), figure) is None
+    # Of an error less is better, and [NeurIPS22]'s errors are standard deviations over ten splits.
+    rmse = published("ober2023", "yacht", 2, "dgp", "test_rmse", task="regression")
+    assert rmse is not None
+    assert distance(Summary(rmse.value + 1.0, 0.1, 5), rmse) < 0  # type: ignore[operator]
+    spread = published("wild2022", "yacht", 0, "gwi-net", "test_log_likelihood", task="regression")
+    assert spread is not None
+    assert standard_error_of(spread) == pytest.approx(spread.error / math.sqrt(10))
+
+
+def test_tables_have_models_across_and_the_best_in_bold(source: Source) -> None:
+    bound, *_ = tables_beside_paper(source)
+    assert bound.header[4:] == ["dgp", "dwp-ab-gw", "dwp-gw"]
+    line = next(cells for cells in bound.rows if cells[0].text == "yacht")
+    dgp, ab_gw, gw = line[4:]
+    assert (dgp.text, dgp.beside) == ("1.8900 ± 0.0058", "1.88 ± 0.03")
+    assert [cell.best for cell in (dgp, ab_gw, gw)] == [False, True, False]
+    assert dgp.mark == "close"
+    assert gw.mark == "worse"  # 1.96 where the paper has 2.02 ± 0.01
+
+
+def test_conclusions_count_datasets() -> None:
+    against = [
+        row(model, split, {"dgp": 1.0, "dwp-gw": 0.5}[model] + 0.01 * split, dataset="wine")
+        for model in ("dgp", "dwp-gw")
+        for split in range(3)
+    ]
+    claim = Claim(
+        "[X]", "GW above DGP", Competitor("dwp-gw", 2), Competitor("dgp", 2), "elbo_per_point"
+    )
+    (found,) = conclusions([Source("s", Path("s"), [*ROWS, *against], None)], [claim])
+    assert (found.num_for, found.num_against, found.num_datasets) == (3, 1, 4)
+    assert found.verdict == "holds"
+    assert found.mean == pytest.approx((3 * 0.07 - 0.5) / 4)
+    assert found.median == pytest.approx(0.07)
+    absent = Claim("[X]", "none", Competitor("nngp"), Competitor("dgp"), "elbo_per_point")
+    (nothing,) = conclusions([SOURCE], [absent])
+    assert nothing.verdict == "open"
+    assert "no rows of both" in nothing.sentence
+
+
+def test_conclusions_compare_depths_of_unequal_length() -> None:
+    deep = [row("dwp-ab-gw", split, 1.5, depth=5, steps=3000) for split in range(3)]
+    claim = Claim(
+        "[X]", "2 above 5", Competitor("dwp-ab-gw", 2), Competitor("dwp-ab-gw", 5), "elbo_per_point"
+    )
+    (found,) = conclusions([Source("s", Path("s"), [*ROWS, *deep], None)], [claim])
+    assert (found.num_for, found.num_datasets) == (1, 1)
+
+
+class Links(HTMLParser):
+    """What a page refers to, and what it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.inside: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        self.anchors |= {values["id"]} if "id" in values else set()
+        for name in ("href", "src"):
+            target = values.get(name, "")
+            if target.startswith("#"):
+                self.inside.append(target[1:])
+            elif target and not target.startswith("data:"):
+                self.outside.append(target)
+
+
+def test_the_page_stands_alone(source: Source) -> None:
+    page = render.to_html(assemble.report([source], "Rows & tables"))
+    links = Links()
+    links.feed(page)
+    assert not links.outside
+    assert links.inside
+    assert set(links.inside) <= links.anchors
+    assert "Rows &amp; tables" in page
+    assert "the bound is &lt;NaN&gt;" in page  # an error message is text
+    assert page.count("<svg") >= 4  # curves by steps and seconds, calibration, ranks
+    assert render.to_html(assemble.report([source], "Rows & tables")) == page
+
+
+def test_the_page_in_a_browser(source: Source, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser is installed")
+    page = tmp_path / "report.html"
+    sort = '<script>document.querySelectorAll("th")[4].click(); console.log("rows",'
+    sort += ' [...document.querySelector("tbody").rows].map(r => r.cells[0].innerText).join());</script>'
+    text = render.to_html(assemble.report([source]))
+    page.write_text(text.replace("</body>", f"{sort}</body>"))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    command += ["--disable-background-networking", "--disable-component-update", "--no-first-run"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert len(said) == 1, said
+    assert "rows " in said[0]
+    assert 'aria-sort="ascending"' in done.stdout
+
+
+def test_markdown_latex_and_csv_have_the_same_cells() -> None:
+    cells = [
+        [Cell("a_b"), Cell("1.5 ± 0.1", "2.00 ± 0.01", -4.5, 1.52, best=True)],
+        [Cell("50 % & more"), Cell("")],
+    ]
+    table = Table("a title", "name", ["data set", "x|y"], cells)
+    latex = render.to_latex(table)
+    assert r"a\_b & \textbf{1.5 $\pm$ 0.1} \emph{(2.00 $\pm$ 0.01)} \\" in latex
+    assert r"50 \% \& more &  \\" in latex
+    assert re.search(r"\\toprule\n.*\n\\midrule\n(.*\n)+\\bottomrule", latex)
+    rows = list(csv.reader(io.StringIO(render.to_csv(table))))
+    assert rows[0] == ["data set", "x|y", "x|y published", "x|y distance"]
+    assert rows[1] == ["a_b", "1.52", "2.00 ± 0.01", "-4.5"]
+    assert rows[2] == ["50 % & more", "", "", ""]
+
+
+def test_the_script_writes_every_form(source: Source, tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / "make_report.py"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    done = run(
+        *(str(source.path), "--out", "r.html", "--markdown", "r.md"),
+        *("--latex", "tables", "--csv", "tables"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "r.html").stat().st_size < 5e6
+    assert (
+        "| yacht | 2 | 2000 | 3 | 1.8900 ± 0.0058 [1.88 ± 0.03]" in (tmp_path / "r.md").read_text()
+    )
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert {"ober2023_fast-elbo-per-point.tex", "ober2023_fast-elbo-per-point.csv"} <= names
+    missing = run("nothing.csv")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("make_report.py: Cannot read nothing.csv")
+    assert missing.stderr.count("\n") == 1

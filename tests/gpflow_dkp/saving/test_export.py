@@ -1,0 +1,77 @@
+"""A SavedModel predicts what the model does, in a process that imports TensorFlow alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gpflow_dkp import models
+from gpflow_dkp.saving import SavingError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(20, 2))
+Y = np.sin(X[:, :1])
+PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+served = tf.saved_model.load(sys.argv[1])
+data = np.load(sys.argv[2])
+moments = served.predict_y(data["X"])
+first = served.predict_y(data["X"][:1])
+np.savez(
+    sys.argv[3],
+    mean=moments["mean"],
+    variance=moments["variance"],
+    first=first["mean"],
+    quantiles=served.predict_quantiles(data["X"])["quantiles"],
+    log_density=served.signatures["predict_log_density"](
+        X=tf.constant(data["X"]), Y=tf.constant(data["Y"])
+    )["log_density"],
+)
+assert not {"gpflow", "tensorflow_probability", "gpflow_dkp"} & set(sys.modules)
+"""
+
+
+def served(model: models.MonteCarloModel, folder: Path, **settings: Any) -> dict[str, np.ndarray]:
+    model.export(folder / "served", **settings)
+    np.savez(folder / "data.npz", X=X, Y=Y)
+    files = [str(folder / name) for name in ("served", "data.npz", "out.npz")]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(folder / "out.npz"))
+
+
+@pytest.mark.parametrize("name", ["dwp", "lv-gp-gp"])
+def test_tensorflow_alone_predicts_the_same(name: str, tmp_path: Path) -> None:
+    if name == "dwp":
+        model: Any = models.DWP.from_data(X, Y, num_inducing=5)
+    else:
+        model = models.LatentVariableDGP.from_architecture("LV-GP-GP", (X, Y), num_inducing=5)
+    levels = (0.1, 0.9)
+    out = served(model, tmp_path, num_samples=7, seed=3, levels=levels)
+    posterior = model.posterior(7, seed=3)
+    mean, variance = posterior.predict_y(X)
+    np.testing.assert_allclose(out["mean"], mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(out["variance"], variance, rtol=1e-10)
+    np.testing.assert_allclose(out["first"], mean[:1], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        out["quantiles"], posterior.predict_quantiles(X, levels), rtol=1e-9, atol=1e-10
+    )
+    np.testing.assert_allclose(
+        out["log_density"], posterior.predict_log_density((X, Y)), rtol=1e-9, atol=1e-10
+    )
+
+
+def test_a_path_that_cannot_be_written_to_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    model = models.NNGP.from_data(X, Y, num_inducing=5)
+    with pytest.raises(SavingError, match="cannot write"):
+        model.export(tmp_path / "file" / "served")
+    assert tf.executing_eagerly()
