@@ -171,24 +171,24 @@ class GWIEstimator(Estimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DWPRegressor(Regressor, WishartEstimator):
+class DWPRegressor(WishartEstimator, Regressor):
     """Regression by a deep Wishart process; parameters as in `WishartEstimator` and `Regressor`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DWPClassifier(Classifier, WishartEstimator):
+class DWPClassifier(WishartEstimator, Classifier):
     """Classification by a deep Wishart process; parameters as in `WishartEstimator`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DGPRegressor(Regressor, WideEstimator):
+class DGPRegressor(WideEstimator, Regressor):
     """Regression by a deep GP; parameters as in `WideEstimator` and `Regressor`."""
 
     model_class = DGP
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DIWPRegressor(Regressor, DeepEstimator):
+class DIWPRegressor(DeepEstimator, Regressor):
     """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`.
 
     Five samples in training, by default: they give the bound of ten in half of the time (docs/training.md).
@@ -200,7 +200,7 @@ class DIWPRegressor(Regressor, DeepEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DIWPClassifier(Classifier, DeepEstimator):
+class DIWPClassifier(DeepEstimator, Classifier):
     """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`.
 
     Five samples in training, by default, as in `DIWPRegressor`.
@@ -212,7 +212,7 @@ class DIWPClassifier(Classifier, DeepEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NNGPRegressor(Regressor, DeepEstimator):
+class NNGPRegressor(DeepEstimator, Regressor):
     """Regression by the infinite-width limit; parameters as in `DeepEstimator` and `Regressor`."""
 
     model_class = NNGP
@@ -262,12 +262,12 @@ class LatentVariableDGPRegressor(Regressor):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GWIRegressor(Regressor, GWIEstimator):
+class GWIRegressor(GWIEstimator, Regressor):
     """Regression by Gaussian Wasserstein inference; parameters as in `GWIEstimator` and `Regressor`."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GWIClassifier(Classifier, GWIEstimator):
+class GWIClassifier(GWIEstimator, Classifier):
     """Classification by Gaussian Wasserstein inference; parameters as in `GWIEstimator`."""
 
     @property

@@ -25,10 +25,12 @@ from gpflow_dkp.models import DWP
 from gpflow_dkp.selection import CrossValidation, select_gwi
 from gpflow_dkp.sklearn import (
     DWPRegressor,
+    GWIClassifier,
     GWIRegressor,
     LatentVariableDGPRegressor,
     estimators,
 )
+from gpflow_dkp.sklearn.estimators import GWIEstimator
 from gpflow_dkp.training import fit
 
 every_regressor = pytest.mark.parametrize("name", REGRESSORS)
@@ -344,6 +346,13 @@ def test_bad_parameters_are_said_in_one_line(parameters: dict[str, Any], message
     with pytest.raises(ValueError, match=message) as error:
         fitted("DWP", **parameters)
     assert "\n" not in str(error.value)
+
+
+def test_defaults_are_those_of_the_most_special_class() -> None:
+    """Where two bases have a parameter, the general one's default does not win."""
+    assert GWIRegressor().num_steps == GWIClassifier().num_steps == GWIEstimator.num_steps == 2000
+    assert DWPRegressor().num_steps is None
+    assert LatentVariableDGPRegressor().num_samples == 1
 
 
 def test_other_errors() -> None:
