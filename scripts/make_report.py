@@ -49,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sources = [
             open_source(path, root / "configs", arguments.config) for path in arguments.stores
         ]
-        document = assemble.report(sources, arguments.title)
         others = arguments.markdown, arguments.latex, arguments.csv
         out = arguments.out or (None if any(others) else Path("report.html"))
+        document = assemble.report(sources, arguments.title, with_figures=out is not None)
         if out:
             _write(out, render.to_html(document))
         if arguments.markdown:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 
@@ -14,23 +13,22 @@ from .conclusions import conclusions
 from .document import Cell, Document, Figure, Section, Table
 from .paired import PairedLine, paired_differences
 from .pictures import calibration, critical_difference, training_curves
-from .ranks import average_ranks
+from .ranks import RankLine, average_ranks
 from .sources import Source
 from .tables import frame, num_steps
 
 
-def report(sources: Sequence[Source], title: str = "Results") -> Document:
+def report(
+    sources: Sequence[Source], title: str = "Results", *, with_figures: bool = True
+) -> Document:
     """All sections: what holds, a section a source, what failed, and where the rows come from."""
-    numbered = [
-        Cell(conclusion.sentence, sort=float(number))
-        for number, conclusion in enumerate(conclusions(sources))
-    ]
+    sentences = [conclusion.sentence for conclusion in conclusions(sources)]
     first = Section(
         "What the papers conclude, and what our rows say",
         "conclusions",
-        [f"{number}. {cell.text}" for number, cell in enumerate(numbered, 1)],
+        [f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1)],
     )
-    sections = [first, *(_section(source) for source in sources)]
+    sections = [first, *(_section(source, with_figures) for source in sources)]
     failed = [row for source in sources for row in source.rows if row.status != "ok"]
     if failed:
         sections.append(Section("Failed runs", "failures", tables=[_failures(failed)]))
@@ -42,18 +40,24 @@ def report(sources: Sequence[Source], title: str = "Results") -> Document:
     return Document(title, sections, [f"{runs} runs, {hours:.1f} hours of training."])
 
 
-def _section(source: Source) -> Section:
+def _section(source: Source, with_figures: bool) -> Section:
     rows = [row for row in source.rows if row.status == "ok"]
     lines = [f"Rows of {source.path.name}, {len(rows)} of them."]
     if source.paper:
         lines.append(f"Beside the figures of {source.paper}.")
     tables = [*tables_beside_paper(source), *_paired(source)]
-    figures: list[Figure] = list(training_curves(rows, source.counts_output_layer))
-    figures += [f for f in (calibration(rows, source.counts_output_layer),) if f]
-    table, figure = _ranks(source)
-    tables += [table] if table else []
-    figures += [figure] if figure else []
-    return Section(source.name, source.name, lines, [*tables, _times(source)], figures)
+    ranks, metric = _ranks(source), _main_metric(source)
+    if ranks:
+        tables.append(_ranks_table(source, ranks, metric))
+    figures: list[Figure | None] = []
+    if with_figures:
+        figures = [
+            *training_curves(rows, source.counts_output_layer),
+            calibration(rows, source.counts_output_layer),
+            critical_difference(ranks, metric) if ranks else None,
+        ]
+    drawn = [figure for figure in figures if figure]
+    return Section(source.name, source.name, lines, [*tables, _times(source)], drawn)
 
 
 def _main_metric(source: Source) -> str:
@@ -108,24 +112,28 @@ def _difference(line: PairedLine) -> str:
     return f"{line.difference:+.3g}{error}{'*' if line.is_clear else ''}"
 
 
-def _ranks(source: Source) -> tuple[Table | None, Figure | None]:
-    metric = _main_metric(source)
+def _ranks(source: Source) -> list[RankLine]:
+    """Average ranks, or none of too few datasets or models."""
     table = frame(source.rows)
     if table["dataset"].nunique() < 3 or table["model"].nunique() < 2:
-        return None, None
+        return []
     try:
-        lines = average_ranks(source.rows, metric, baseline=str(table["model"].iloc[0]))
+        return average_ranks(
+            source.rows, _main_metric(source), baseline=str(table["model"].iloc[0])
+        )
     except BenchmarkError:
-        return None, None
+        return []
+
+
+def _ranks_table(source: Source, lines: Sequence[RankLine], metric: str) -> Table:
     rows = [
         [Cell(line.model), Cell(f"{line.rank:.2f} ± {line.standard_error:.2f}", sort=line.rank)]
         for line in lines
     ]
     note = f"Over {lines[0].num_splits} splits of datasets that all models have; the best has the highest."
-    made = Table(
+    return Table(
         f"Average ranks by {metric}", f"{source.name}-ranks", ["model", "rank"], rows, note
     )
-    return made, critical_difference(lines, metric)
 
 
 def _times(source: Source) -> Table:
@@ -193,8 +201,5 @@ def _provenance(sources: Sequence[Source]) -> Table:
 def _schedule(row: ResultRow) -> str:
     from ..settings import schedule_name
 
-    return (
-        f"{num_steps(row.settings)} {schedule_name(row.settings)}"
-        if json.loads(row.settings)
-        else ""
-    )
+    steps = num_steps(row.settings)
+    return f"{steps} {schedule_name(row.settings)}" if steps else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Mark = Literal["", "better", "worse", "close"]
@@ -92,4 +92,4 @@ class Document:
 
     title: str
     sections: Sequence[Section]
-    lines: Sequence[str] = field(default=())
+    lines: Sequence[str] = ()

@@ -10,6 +10,7 @@ import gpflow
 import tensorflow as tf
 
 from ..checks import check_positive_integer
+from ..models.checks import num_target_columns
 from ..random import Seed
 from .container import SavingError
 
@@ -30,9 +31,8 @@ def export(
     posterior = model.posterior(num_samples, seed)
     dtype = gpflow.default_float()
     inputs = tf.TensorSpec([None, model.num_features], dtype, name="X")
-    targets = tf.TensorSpec(
-        [None, posterior.mixture(_no_rows(model)).mean.shape[-1]], dtype, name="Y"
-    )
+    num_columns = num_target_columns(model.likelihood, model.num_latent_gps)
+    targets = tf.TensorSpec([None, num_columns], dtype, name="Y")
 
     def predict_y(X: tf.Tensor) -> dict[str, tf.Tensor]:
         mean, variance = posterior.predict_y(X, batch_size=None)
@@ -63,7 +63,3 @@ def export(
         tf.saved_model.save(module, str(path), signatures)
     except (OSError, tf.errors.OpError) as error:
         raise SavingError(f"path: cannot write {path} ({error}); choose another place") from error
-
-
-def _no_rows(model: MonteCarloModel) -> tf.Tensor:
-    return tf.zeros([0, model.num_features], gpflow.default_float())

@@ -164,9 +164,8 @@ class Estimator(BaseEstimator, abc.ABC):
         check_is_fitted(self, "model_")
         save(self, path)
 
-    def _mixture(self, X: Any) -> Mixture:
-        """New observations, standardised, as a mixture [S, N, P] of arrays."""
-        inputs = self._inputs(X)
+    def _mixture(self, inputs: np.ndarray) -> Mixture:
+        """New observations at standardised inputs, standardised, as a mixture [S, N, P] of arrays."""
         return self._twin.mixture(self.model_, inputs, self.prediction_samples)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Classifier(ClassifierMixin, Estimator):
 
         :param X: [N, D].
         """
-        probability = np.mean(self._mixture(X).mean, axis=0)
+        probability = np.mean(self._mixture(self._inputs(X)).mean, axis=0)
         if probability.shape[1] == 1:
             return np.hstack([1.0 - probability, probability])
         return probability / np.sum(probability, axis=1, keepdims=True)

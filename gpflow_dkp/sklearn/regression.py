@@ -90,12 +90,11 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         """
         if return_std and return_cov:
             raise ValueError("return_std, return_cov: got both, needs one of them")
-        mixture = self._mixture(X)
-        mean, variance = moments(mixture)
-        mean = self._shaped(self.target_scaling_.restore(mean))
+        inputs = self._inputs(X)
+        mean, std = map(self._shaped, self._moments(self._mixture(inputs)))
         if return_std:
-            return mean, self._shaped(self.target_scaling_.scale * np.sqrt(variance))
-        return (mean, self._covariance(X)) if return_cov else mean
+            return mean, std
+        return (mean, self._covariance(inputs)) if return_cov else mean
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] = LEVELS) -> np.ndarray:
         """Quantiles of new observations [N, L], or [N, L, P], of the exact mixture of Gaussians.
@@ -103,7 +102,9 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         :param levels: L probabilities, each strictly between 0 and 1.
         :raises ValueError: for other levels, or a likelihood that is not Gaussian.
         """
-        return self._quantiles(self._inputs(X), self._mixture(X), levels)
+        inputs = self._inputs(X)
+        quantiles = self._quantiles(inputs, self._mixture(inputs), levels)
+        return quantiles[..., 0] if self._one_output else quantiles
 
     def predict_distribution(self, X: Any, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Mean, standard deviation and quantiles of each row, with the index of X.
@@ -116,16 +117,15 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         """
         import pandas as pd
 
-        mixture = self._mixture(X)
-        mean, variance = moments(mixture)
-        quantiles = self._quantiles(self._inputs(X), mixture, levels).reshape(
-            len(mean), len(levels), -1
-        )
-        scaling, columns = self.target_scaling_, {}
+        inputs = self._inputs(X)
+        mixture = self._mixture(inputs)
+        mean, std = self._moments(mixture)
+        quantiles = self._quantiles(inputs, mixture, levels)
+        columns = {}
         for i, output in enumerate(self._outputs):
             prefix = f"{output}_" if len(self._outputs) > 1 else ""
-            columns[f"{prefix}mean"] = scaling.restore(mean)[:, i]
-            columns[f"{prefix}std"] = scaling.scale[i] * np.sqrt(variance[:, i])
+            columns[f"{prefix}mean"] = mean[:, i]
+            columns[f"{prefix}std"] = std[:, i]
             for j, level in enumerate(levels):
                 columns[f"{prefix}quantile_{level:g}"] = quantiles[:, j, i]
         return pd.DataFrame(columns, index=X.index if isinstance(X, pd.DataFrame) else None)
@@ -144,7 +144,7 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             raise ValueError(f"y: got {Y.shape[1]} outputs, needs {len(self._outputs)} as in fit")
         targets = self.target_scaling_.standardise(Y)
         if isinstance(self.model_.likelihood, Gaussian):
-            density = np.asarray(self._mixture(X).log_prob(targets))
+            density = np.asarray(self._mixture(inputs).log_prob(targets))
         else:
             with self._twin.posterior(self.model_, self.prediction_samples) as posterior:
                 density = posterior.predict_log_density((inputs, targets)).numpy()
@@ -166,7 +166,12 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         draws = np.moveaxis(self.target_scaling_.restore(draws), 0, -1)
         return draws[:, 0] if self._one_output else draws
 
-    def _covariance(self, X: Any) -> np.ndarray:
+    def _moments(self, mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation [N, P], in original units."""
+        mean, variance = (np.asarray(part) for part in mixture.moments())
+        return self.target_scaling_.restore(mean), self.target_scaling_.scale * np.sqrt(variance)
+
+    def _covariance(self, inputs: np.ndarray) -> np.ndarray:
         """Covariance of new observations [N, N, P]."""
         likelihood = self.model_.predictive_likelihood
         if not isinstance(likelihood, Gaussian):
@@ -174,7 +179,6 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
                 f"return_cov: got likelihood {type(likelihood).__name__}, needs Gaussian, whose noise adds "
                 "to the covariance; use sample_y for others"
             )
-        inputs = self._inputs(X)
         with self._twin.posterior(self.model_, self.prediction_samples) as posterior:
             _, covariance = posterior.predict_f(inputs, full_cov=True)
             noise = posterior.model.predictive_likelihood.variance_at(inputs)
@@ -187,21 +191,14 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
     def _quantiles(
         self, inputs: np.ndarray, mixture: Mixture, levels: Sequence[float]
     ) -> np.ndarray:
-        """Quantiles in original units, [N, L] or [N, L, P]."""
+        """Quantiles in original units [N, L, P]."""
         if isinstance(self.model_.likelihood, Gaussian):
             quantiles = quantiles_of(mixture, levels)
         else:  # which says that it has none
             with self._twin.posterior(self.model_, self.prediction_samples) as posterior:
                 quantiles = posterior.predict_quantiles(inputs, levels)
-        quantiles = np.moveaxis(self.target_scaling_.restore(np.asarray(quantiles)), 0, 1)
-        return quantiles[..., 0] if self._one_output else quantiles
+        return np.moveaxis(self.target_scaling_.restore(np.asarray(quantiles)), 0, 1)
 
     def _shaped(self, value: np.ndarray) -> np.ndarray:
         """A result [N, P], or [N] where y was."""
         return value[:, 0] if self._one_output else value
-
-
-def moments(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance [N, P] of a mixture of arrays."""
-    mean = np.mean(mixture.mean, axis=0)
-    return mean, np.mean(mixture.variance, axis=0) + np.var(mixture.mean, axis=0)

@@ -55,9 +55,10 @@ def _draw_numbers(
     target = model.targets[0]
     some = table.sample(min(len(table), AT_MOST), random_state=0)
     predicted = model.predict(some, [0.05, 0.95])
-    prefix = f"{target} " if len(model.targets) > 1 else ""
+    prefix = f"{target}_" if len(model.targets) > 1 else ""
     mean, low, high = (
-        predicted[f"{prefix}{name}"].to_numpy() for name in ("mean", "q0.05", "q0.95")
+        predicted[f"{prefix}{name}"].to_numpy()
+        for name in ("mean", "quantile_0.05", "quantile_0.95")
     )
     truth = some[target].to_numpy(np.float64)
     predictions.vlines(truth, low, high, color="C0", alpha=0.3, lw=1)

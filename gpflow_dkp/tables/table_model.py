@@ -58,7 +58,7 @@ class TableModel:
         if hasattr(estimator, "classes_"):
             baseline = np.mean(y[:, None] == estimator.classes_, axis=0)
         else:
-            values = y.reshape(len(y), -1)
+            values = np.reshape(y, [len(y), -1])
             baseline = np.stack([values.mean(0), values.std(0)])
         return cls(estimator, columns, list(targets), len(table), baseline)
 
@@ -75,7 +75,7 @@ class TableModel:
     ) -> pd.DataFrame:
         """The predictive distribution of each row: mean, std and quantiles, or each class' probability.
 
-        With several targets each has its columns, named by it.
+        Columns as `Regressor.predict_distribution` has them, or the class and "p(A)", "p(B)", ....
 
         :param levels: of the quantiles, not used for classes.
         :raises TableError: for other columns than those of the training, or a category that is new.
@@ -90,18 +90,7 @@ class TableModel:
             best = self.estimator.classes_[np.argmax(probabilities, axis=1)]
             frame.insert(0, self.targets[0], best)
             return frame
-        mean, std = (
-            part.reshape(len(X), -1) for part in self.estimator.predict(X, return_std=True)
-        )
-        quantiles = self.estimator.predict_quantiles(X, levels).reshape(len(X), len(levels), -1)
-        columns: dict[str, np.ndarray] = {}
-        for number, target in enumerate(self.targets):
-            prefix = f"{target} " if len(self.targets) > 1 else ""
-            columns[f"{prefix}mean"] = mean[:, number]
-            columns[f"{prefix}std"] = std[:, number]
-            for i, level in enumerate(levels):
-                columns[f"{prefix}q{level:g}"] = quantiles[:, i, number]
-        return pd.DataFrame(columns, index=table.index)
+        return self.estimator.predict_distribution(X, levels).set_index(table.index)
 
     def evaluate(self, table: pd.DataFrame, source: str = "table") -> Quality:
         """How good the predictions of a table's targets are.
@@ -122,7 +111,7 @@ class TableModel:
                     f"the training data; it had {', '.join(map(str, self.estimator.classes_))}."
                 )
             return Quality.of_classes(self.estimator, X, y, self.baseline)
-        return Quality.of_numbers(self.estimator, X, y.reshape(len(y), -1), self.baseline)
+        return Quality.of_numbers(self.estimator, X, np.reshape(y, [len(y), -1]), self.baseline)
 
     def save(self, path: str | Path) -> None:
         """Write it to one file, for `gpflow_dkp.load`."""
@@ -135,9 +124,9 @@ class TableModel:
         return self.columns.matrix(features, source)
 
 
-def _targets(table: pd.DataFrame, targets: Sequence[str]) -> np.ndarray:
-    """Numbers [N] or [N, P], or labels [N]."""
+def _targets(table: pd.DataFrame, targets: Sequence[str]) -> Any:
+    """Numbers [N] or a frame [N, P] of several targets, or labels [N]."""
     if len(targets) == 1:
         column = table[targets[0]]
         return np.array([str(v) for v in column]) if is_text(column) else column.to_numpy()
-    return table[list(targets)].to_numpy(np.float64)
+    return table[list(targets)].astype(np.float64)

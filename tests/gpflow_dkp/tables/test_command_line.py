@@ -63,13 +63,13 @@ def test_predictions_are_the_model_s(inside: Path) -> None:
     arguments = ["predict", "homes.dkp", "new.csv", "--quantiles", "0.1", "0.9", "--out", "out.csv"]
     assert main(arguments) == 0
     written = pd.read_csv("out.csv")
-    assert list(written.columns) == ["mean", "std", "q0.1", "q0.9"]
+    assert list(written.columns) == ["mean", "std", "quantile_0.1", "quantile_0.9"]
     model = gpflow_dkp.load("homes.dkp")
     X = model.columns.matrix(table.drop(columns="price"), "new.csv")
     mean, std = model.estimator.predict(X, return_std=True)
     np.testing.assert_allclose(written["mean"], mean, rtol=1e-12)
     np.testing.assert_allclose(written["std"], std, rtol=1e-12)
-    assert (written["q0.1"] < written["q0.9"]).all()
+    assert (written["quantile_0.1"] < written["quantile_0.9"]).all()
     # A model that had learnt nothing would be a standard deviation off.
     assert np.corrcoef(written["mean"], table["price"])[0, 1] > 0.9
 
@@ -78,7 +78,9 @@ def test_evaluate_counts_coverage(inside: Path, capsys: pytest.CaptureFixture[st
     assert main(["evaluate", "homes.dkp", "new.csv", "--picture", "new.png"]) == 0
     said = capsys.readouterr().out
     model, table = gpflow_dkp.load("homes.dkp"), pd.read_csv("new.csv")
-    low, high = (model.predict(table, [0.05, 0.95])[name] for name in ("q0.05", "q0.95"))
+    low, high = (
+        model.predict(table, [0.05, 0.95])[name] for name in ("quantile_0.05", "quantile_0.95")
+    )
     within = float(np.mean((low <= table["price"]) & (table["price"] <= high)))
     assert f"90 % intervals hold {100 * within:.0f} % of the targets" in said
     quality = model.evaluate(table)
@@ -174,6 +176,6 @@ def test_several_targets(inside: Path) -> None:
     assert main([*arguments, *QUICK]) == 0
     predicted = gpflow_dkp.load("two.dkp").predict(table, [0.5])
     assert list(predicted.columns) == [
-        *("price mean", "price std", "price q0.5"),
-        *("rent mean", "rent std", "rent q0.5"),
+        *("price_mean", "price_std", "price_quantile_0.5"),
+        *("rent_mean", "rent_std", "rent_quantile_0.5"),
     ]
