@@ -69,8 +69,8 @@ def build_parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--classes", action="store_true", help="the target's numbers are classes, as text always is"
     )
-    fit.add_argument("--depth", type=int, help="number of layers")
-    fit.add_argument("--kernel", help="squared_exponential or relu")
+    fit.add_argument("--depth", type=_depth, help="number of layers, or auto: the best of 1 to 3")
+    fit.add_argument("--kernel", help="squared_exponential, relu, or auto: the better of them")
     fit.add_argument("--inducing", type=int, help="number of inducing points")
     fit.add_argument("--steps", type=int, help="default: until the bound has stopped rising")
     fit.add_argument("--seconds", type=float, help="of training")
@@ -109,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run_fit(arguments: argparse.Namespace) -> None:
     """Train a model on all rows but those held out, and save it."""
+    from .sklearn.choice import describe
     from .tables import Columns, TableError, TableModel
     from .tables.columns import check_target, is_text
 
@@ -136,6 +137,8 @@ def run_fit(arguments: argparse.Namespace) -> None:
     estimator = _estimator(arguments, of_classes)
     model = TableModel.fit(estimator, training, targets, str(arguments.table), columns)
     history = estimator.history_
+    for line in getattr(estimator, "comparison_", ()):
+        print(f"Compared: {describe(line)}")
     print(f"Trained on {len(training)} rows in {history.seconds:.0f} s: {history.ended}.")
     if len(held_out):
         model.held_out = model.evaluate(held_out, str(arguments.table))
@@ -179,6 +182,10 @@ def run_info(arguments: argparse.Namespace) -> None:
         print(model.held_out.sentence())
     shown = ("gpflow_dkp", "gpflow", "tensorflow")
     print("Saved with " + ", ".join(f"{name} {versions[name]}" for name in shown))
+
+
+def _depth(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def _add_drop(parser: argparse.ArgumentParser) -> None:

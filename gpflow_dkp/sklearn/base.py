@@ -85,12 +85,26 @@ class Estimator(BaseEstimator, abc.ABC):
         :param likelihood: None for a Gaussian one.
         """
 
-    def _train(
-        self, model: MonteCarloModel, X: np.ndarray, Y: np.ndarray, seed: int, *, goes_on: bool
-    ) -> History:
-        """Train the model, without annealing if it `goes_on` from an earlier training."""
+    def _trained(
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        likelihood: Likelihood | None,
+        seed: int,
+        before: MonteCarloModel | None,
+    ) -> tuple[MonteCarloModel, History]:
+        """A trained model, and the record of its training; arguments as of `_build`.
+
+        :param before: whose parameters to go on from, without annealing, if its structure is the same.
+        """
+        model = self._build(X, Y, likelihood, seed)
+        structure = structure_of(model)
+        goes_on = before is not None and structure == structure_of(before)
+        if before is not None and goes_on:
+            for variable, value in zip(model.variables, before.variables, strict=True):
+                variable.assign(value)
         batch_size = self.batch_size or (MINIBATCH if len(X) > FULL_BATCH else None)
-        return twin_of(model, self._structure).train(
+        history = twin_of(model, structure).train(
             model,
             (X, Y),
             seed,
@@ -101,6 +115,7 @@ class Estimator(BaseEstimator, abc.ABC):
             schedule=self.schedule,
             kl_annealing_steps=0 if goes_on else None,
         )
+        return model, history
 
     def _fit(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, *, goes_on: bool
@@ -116,14 +131,8 @@ class Estimator(BaseEstimator, abc.ABC):
             self.input_scaling_ = Scaling.of(X, drop_constant=not of_columns)
         X = self.input_scaling_.standardise(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        model = self._build(X, Y, likelihood, seed)
-        structure = structure_of(model)
-        goes_on = goes_on and structure == structure_of(before)
-        if goes_on:
-            for variable, value in zip(model.variables, before.variables, strict=True):
-                variable.assign(value)
-        self._structure: Hashable = structure
-        self.history_ = self._train(model, X, Y, seed, goes_on=goes_on)
+        model, self.history_ = self._trained(X, Y, likelihood, seed, before if goes_on else None)
+        self._structure: Hashable = structure_of(model)
         self.model_: MonteCarloModel = model
         self.n_iter_ = self.history_.num_steps
         return self

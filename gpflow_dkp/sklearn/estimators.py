@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
+from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
 from ..checks import check_choice, check_flag
@@ -16,6 +17,7 @@ from ..models.gwi_from_data import latent_targets
 from ..selection import Network, Training, select_gwi
 from ..training import History
 from .base import BUILDING_ROWS, Estimator
+from .choice import candidates_of, compare
 from .classification import Classifier
 from .compiled import fit_by_marginal_likelihood
 from .regression import Regressor
@@ -25,14 +27,21 @@ from .regression import Regressor
 class DeepEstimator(Estimator):
     """A deep kernel process.
 
-    :param depth: number of layers, the output layer included.
+    :param depth: number of layers, the output layer included; or "auto".
+    :param kernel: as in `Estimator`, or "auto".
     :param num_inducing: inducing points; no more are used than the training set has distinct rows.
     :param num_samples: of the hidden layers, in training.
 
-    Other parameters as in `Estimator`.
+    With "auto" one model is trained for each depth from 1 to 3, for each kernel that has a name, or for each
+    pair of them, and that of the highest bound is kept. Each takes `num_steps`; `max_seconds` is the time of
+    all of them.
+
+    Other parameters as in `Estimator`. Further attributes after `fit`: `depth_`, `kernel_`, and of what was
+    compared `comparison_`, dictionaries of "depth", "kernel", "bound" per row, "seconds" and "failure", best
+    first.
     """
 
-    depth: int = 2
+    depth: int | Literal["auto"] = 2
     num_inducing: int = 100
     num_samples: int = 10
 
@@ -43,10 +52,10 @@ class DeepEstimator(Estimator):
     ) -> MonteCarloModel:
         return self.model_class.from_data(
             *rows_to_build_from(X, Y, seed),
-            depth=self.depth,
+            depth=self.depth_,
             num_inducing=self.num_inducing,
             num_samples=self.num_samples,
-            kernel=self.kernel,
+            kernel=self.kernel_,
             likelihood=likelihood,
             seed=seed,
             **self._settings(),
@@ -55,6 +64,27 @@ class DeepEstimator(Estimator):
     def _settings(self) -> dict[str, Any]:
         """Further arguments of `from_data`."""
         return {}
+
+    def _trained(
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        likelihood: Likelihood | None,
+        seed: int,
+        before: MonteCarloModel | None,
+    ) -> tuple[MonteCarloModel, History]:
+        """With "auto" the best of several."""
+        if before is None:
+            candidates = candidates_of(self.depth, self.kernel)
+            self.__dict__.pop("comparison_", None)
+        else:
+            candidates = [(self.depth_, self.kernel_)]
+        chosen, trained = candidates[0], None
+        if len(candidates) > 1:
+            chosen, trained, self.comparison_ = compare(self, candidates, X, Y, likelihood, seed)
+        self.depth_: int = chosen[0]
+        self.kernel_: str | Kernel = chosen[1]
+        return trained or super()._trained(X, Y, likelihood, seed, before)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -115,10 +145,7 @@ class GWIEstimator(Estimator):
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
     ) -> MonteCarloModel:
-        check_flag("select", self.select)
         check_choice("mean", self.mean, ("net", "svgp"))
-        if self.select:
-            return self._selected(X, Y, likelihood, seed)
         network: dict[str, Any] = {"hidden_units": self.hidden_units} if self.mean == "net" else {}
         with logarithmic_parameters():
             kernel = kernel_maker(self.kernel)(X.shape[1])
@@ -136,10 +163,19 @@ class GWIEstimator(Estimator):
             **network,
         )
 
-    def _selected(
-        self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
-    ) -> MonteCarloModel:
-        """The trained model that `select_gwi` chooses."""
+    def _trained(
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        likelihood: Likelihood | None,
+        seed: int,
+        before: MonteCarloModel | None,
+    ) -> tuple[MonteCarloModel, History]:
+        """With `select` what `select_gwi` chooses."""
+        check_flag("select", self.select)
+        if not self.select:
+            return super()._trained(X, Y, likelihood, seed, before)
+        check_choice("mean", self.mean, ("net", "svgp"))
         networks = [Network(self.hidden_units)] if self.mean == "net" else None
         defaults = Training()
         selection = select_gwi(
@@ -155,16 +191,8 @@ class GWIEstimator(Estimator):
             ),
             seed=seed,
         )
-        self._selection_history = selection.history
         selection.model.num_data = None
-        return selection.model
-
-    def _train(
-        self, model: MonteCarloModel, X: np.ndarray, Y: np.ndarray, seed: int, *, goes_on: bool
-    ) -> History:
-        if self.select:
-            return self.__dict__.pop("_selection_history")
-        return super()._train(model, X, Y, seed, goes_on=goes_on)
+        return selection.model, selection.history
 
     def _goes_on(self, num_features: int | None) -> bool:
         return not self.select and super()._goes_on(num_features)

@@ -327,7 +327,7 @@ def test_selected_gwi_is_tempered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"depth": "auto"}, r"depth: got 'auto', needs an integer of at least 1"),
+        ({"depth": "deep"}, r"depth: got 'deep', needs a number of layers or 'auto'"),
         ({"num_inducing": 0}, r"num_inducing: got 0, needs an integer of at least 1"),
         ({"kernel": "cubic"}, r"kernel: got 'cubic', choose one of"),
         ({"posterior": "bw"}, r"posterior: got 'bw'"),
