@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 help:
 	@echo "make demo   train a deep Wishart process and a deep GP on a bundled dataset, print the table"
 	@echo "make test   run the test suite"
-	@echo "make docs   build the documentation into docs/_build/html, its pictures included, and check its links"
+	@echo "make docs   build the documentation into docs/_build/html, its pictures included, and check its links and pages"
 	@echo "make lint   ruff and mypy"
 	@echo "make dist   build the wheel"
 	@echo "make lock   renew requirements.lock from pyproject.toml (needs uv)"
@@ -31,6 +31,7 @@ test: $(INSTALLED)
 docs: $(INSTALLED)
 	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
 	$(RUN) docs/check_links.py docs/_build/html
+	$(RUN) docs/check_pages.py docs/_build/html
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .
