@@ -24,6 +24,7 @@ from ..checks import (
     check_positive_integer,
     check_seed,
 )
+from ..gram import FeatureBlocks, GramBlocks, InputBlocks
 from ..layers import GramLayer, OutputGP
 from .checks import check_arrays, check_num_latent_gps, check_targets, num_latent_gps_for
 from .deep_kernel_process import DeepKernelProcess
@@ -110,7 +111,11 @@ class DeepModel(DeepKernelProcess):
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
             mean = 0.0 if model.mean_function is None else model.mean_function(centres)
             model.output_layer.v.assign(targets - mean)
+        model._start_near_inputs(centres)
         return model
+
+    def _start_near_inputs(self, inputs: np.ndarray) -> None:  # most start as they are
+        """Start the hidden layers near a Gram matrix of inputs at the inducing points [M, D]."""
 
     @classmethod
     def _settings_from_data(
@@ -130,7 +135,11 @@ class DeepModel(DeepKernelProcess):
 
 
 class ModelWithWidths(DeepModel):
-    """A deep kernel process whose hidden layers have widths, and random starting values."""
+    """A deep kernel process whose hidden layers have widths.
+
+    Its layers start at random, or of data near the inputs: each layer's Gram matrix is Z Z^T / D, in no more
+    directions than it has functions.
+    """
 
     @classmethod
     def _settings_from_data(
@@ -138,6 +147,24 @@ class ModelWithWidths(DeepModel):
     ) -> dict[str, Any]:
         widths = [num_features if width is None else width] * (depth - 1)
         return {"widths": widths, "seed": seed}
+
+    def _start_near_inputs(self, inputs: np.ndarray) -> None:
+        blocks: GramBlocks = InputBlocks(self.inducing_variable)
+        for number, layer in enumerate(self.hidden_layers):
+            K_ii = self._covariance(layer, blocks).ii
+            features = principal_features(inputs, layer.width)
+            layer.start_at(K_ii, random=number > 0)
+            layer.start_near(K_ii, features)
+            blocks = FeatureBlocks.of_inducing(tf.constant(features, K_ii.dtype))
+
+
+def principal_features(inputs: np.ndarray, width: int) -> np.ndarray:
+    """Features [M, width] whose Gram matrix is that of inputs [M, D], divided by D, or the nearest to it."""
+    left, values, _ = np.linalg.svd(inputs, full_matrices=False)
+    rank = min(width, len(values))
+    features = np.zeros([len(inputs), width])
+    features[:, :rank] = left[:, :rank] * values[:rank] / np.sqrt(inputs.shape[1])
+    return features
 
 
 def logarithmic_parameters() -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ import abc
 from typing import Any, NamedTuple, Protocol
 
 import gpflow
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.kernels import Kernel
@@ -131,6 +132,12 @@ class GramLayer(gpflow.Module, abc.ABC):
         """Set variational parameters to a start at the scale of K_ii [M, M], if it has a Cholesky factor.
 
         :param random: K_ii is that of infinitely wide layers, whose own is random.
+        """
+
+    def start_near(self, K_ii: tf.Tensor, features: np.ndarray) -> None:  # as above
+        """Set variational parameters so that draws are near the Gram matrix of features [M, `width`].
+
+        :param K_ii: what the layer's prior is of [M, M].
         """
 
     def infinite_width(self, K_ii: tf.Tensor) -> GramBlocks:

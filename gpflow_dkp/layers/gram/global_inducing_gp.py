@@ -92,6 +92,10 @@ class GlobalInducingGP(GramLayer):
         """The functions' values are genuine features."""
         return True
 
+    def start_near(self, K_ii: tf.Tensor, features: np.ndarray) -> None:
+        """The pseudo-observations to the features [M, P]."""
+        self.v.assign(features)
+
     def infinite_width(self, K_ii: tf.Tensor) -> FeatureBlocks:
         """K_ii, as features that a kernel of features may take."""
         return FeatureBlocks.of_inducing(tf.linalg.cholesky(K_ii))

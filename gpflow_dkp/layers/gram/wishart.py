@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 from gpflow.kernels import Kernel
@@ -70,6 +71,10 @@ class WishartLayer(GramLayer):
     def start_at(self, K_ii: tf.Tensor, *, random: bool = False) -> None:
         """Start the posterior at the scale of K_ii [M, M]."""
         self.posterior.start_at(K_ii, random=random)
+
+    def start_near(self, K_ii: tf.Tensor, features: np.ndarray) -> None:
+        """Start the posterior near the Gram matrix of features [M, nu], given K_ii [M, M]."""
+        self.posterior.start_near(K_ii, features)
 
     @check_shapes(
         "K_ii: [batch..., M, M]",

@@ -38,6 +38,12 @@ from .base import FeatureDraw, num_samples_of
 
 tfb = tfp.bijectors
 
+START_NOISE = 0.01
+"""Variance in features that a posterior starts near, against which K's small eigenvalues do not count."""
+
+START_SCALE = 0.05
+"""Of a Bartlett factor that starts near features, below its diagonal."""
+
 
 class WishartPosterior(gpflow.Module, abc.ABC):
     """An approximate posterior Q(G | K) of a layer whose prior is G ~ Wishart(K / nu, nu).
@@ -75,6 +81,11 @@ class WishartPosterior(gpflow.Module, abc.ABC):
         self, K: tf.Tensor, *, random: bool = False
     ) -> None:
         """Set parameters to a start at the scale of K [M, M]; arguments as in `GramLayer.start_at`."""
+
+    def start_near(  # some start as they are
+        self, K: tf.Tensor, features: np.ndarray
+    ) -> None:
+        """Set parameters so that F is near features [M, nu] or a rotation of them, given K [M, M]."""
 
 
 class GWPosterior(WishartPosterior):
@@ -208,6 +219,12 @@ class GWPosterior(WishartPosterior):
         return expected_log_ratio(self.width, law, half_logdet_ratio, quadratic, divisor=self.width)
 
 
+def lower_trapezoidal(features: np.ndarray) -> np.ndarray:
+    """Features [M, nu] rotated to be lower-trapezoidal [M, p], p = min(M, nu), the diagonal not negative."""
+    rotated = np.linalg.qr(features.T)[1].T
+    return rotated * np.where(np.diagonal(rotated) < 0.0, -1.0, 1.0)
+
+
 class AGWPosterior(GWPosterior):
     """A-GW ([UAI23] equation 24): A = chol((1 - q) K / nu + q V V^T) A' with a dense `A` = A' [M, M].
 
@@ -225,6 +242,23 @@ class AGWPosterior(GWPosterior):
     ) -> None:
         super().__init__(num_inducing, width, log_ratio=log_ratio, seed=seed, name=name)
         self.A = Parameter(np.eye(num_inducing))
+
+    def start_near(self, K: tf.Tensor, features: np.ndarray) -> None:
+        """The mean of T to L^T (L L^T + eps I)^{-1} F, rotated, with K / nu = L L^T and eps = `START_NOISE`.
+
+        Its norm is bounded whatever K's condition. Psi is taken to be K / nu, as after `start_at`; where K
+        has no factor, all stays as it is. GW has no `A` to leave such a start with, and ends higher from a
+        random one (docs/training.md).
+        """
+        chol = tf.linalg.cholesky(K / self.width).numpy()
+        if not np.all(np.isfinite(chol)):
+            return
+        covariance = chol @ chol.T + START_NOISE * np.eye(self.num_inducing)
+        mean = lower_trapezoidal(chol.T @ np.linalg.solve(covariance, features))
+        squares = np.maximum(np.square(np.diagonal(mean)), START_NOISE)
+        self.mu.assign(np.tril(mean, -1))
+        self.sigma.assign(np.full(self.sigma.shape, START_SCALE))
+        self.beta.assign(self.alpha.numpy() / squares)
 
 
 class ABGWPosterior(AGWPosterior):

@@ -1,6 +1,6 @@
 """WishartLayer: draws by docs/mathematics.md 4, log-ratios by densities, limits, conditionals, gradients."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -421,3 +421,44 @@ def test_single_precision_data_blocks(posterior: str) -> None:
 def test_a_covariance_that_is_not_square_is_refused() -> None:
     with pytest.raises(ShapeMismatchError, match="K_ii"):
         wishart_layer(3, "gw").sample(covariance(S).ii[..., :1], seed=0)
+
+
+@pytest.mark.parametrize(("width", "num_points"), [(3, 7), (7, 7), (9, 7)])
+def test_lower_trapezoidal_features_have_the_same_gram_matrix(width: int, num_points: int) -> None:
+    features = np.random.default_rng(0).normal(size=(num_points, width))
+    rotated = wishart_posterior.lower_trapezoidal(features)
+    assert rotated.shape == (num_points, min(width, num_points))
+    np.testing.assert_allclose(rotated @ rotated.T, features @ features.T, atol=1e-12)
+    np.testing.assert_array_equal(rotated, np.tril(rotated))
+    assert np.all(np.diagonal(rotated) >= 0.0)
+
+
+@pytest.mark.parametrize("posterior", ["a-gw", "ab-gw"])
+def test_a_start_near_features_draws_their_gram_matrix(posterior: Literal["a-gw", "ab-gw"]) -> None:
+    """Without noise of the Bartlett factor: C (C + eps I)^{-1} F, C = K / nu."""
+    num_points, width = 12, 3
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(num_points, 2))
+    K = SquaredExponential(lengthscales=1.5)(Z).numpy() + 1e-6 * np.eye(num_points)
+    features = np.hstack([Z, np.sin(Z[:, :1])])
+    layer = WishartLayer(num_points, width, posterior)
+    layer.start_at(K)
+    layer.start_near(K, features)
+    assert np.all(layer.sigma.numpy() == wishart_posterior.START_SCALE)
+    layer.sigma.assign(np.full(layer.sigma.shape, 1e-9))
+    layer.alpha.assign(1e12 * layer.alpha)
+    layer.beta.assign(1e12 * layer.beta)
+    drawn = layer.sample(tf.constant(K), seed=0).features[0].numpy()
+    C = K / width
+    noise = wishart_posterior.START_NOISE * np.eye(num_points)
+    expected = C @ np.linalg.solve(C + noise, features)
+    np.testing.assert_allclose(drawn @ drawn.T, expected @ expected.T, atol=1e-4)
+
+
+def test_where_there_is_no_factor_or_no_a_the_start_stays() -> None:
+    features = np.random.default_rng(0).normal(size=(4, 2))
+    for posterior, K in (("ab-gw", -np.eye(4)), ("gw", np.eye(4))):
+        layer = WishartLayer(4, 2, posterior)  # type: ignore[arg-type]
+        before = layer.mu.numpy()
+        layer.start_near(tf.constant(K), features)
+        np.testing.assert_array_equal(layer.mu, before)
