@@ -203,8 +203,8 @@ class DWPRegressor(WishartEstimator, Regressor):
     """Regression by a deep Wishart process; parameters as in `WishartEstimator` and `Regressor`.
 
     >>> estimator = gpflow_dkp.sklearn.DWPRegressor(num_inducing=3, num_steps=3, random_state=0)
-    >>> estimator.fit(X, Y[:, 0]).predict_quantiles(X, [0.05, 0.95]).shape
-    (10, 2)
+    >>> list(estimator.fit(X, Y[:, 0]).predict_distribution(X).columns)
+    ['mean', 'std', 'quantile_0.05', 'quantile_0.5', 'quantile_0.95']
     """
 
 
@@ -255,9 +255,9 @@ class DIWPClassifier(DeepEstimator, Classifier):
     Five samples in training, by default, as in `DIWPRegressor`.
 
     >>> estimator = gpflow_dkp.sklearn.DIWPClassifier(num_inducing=3, num_steps=3, random_state=0)
-    >>> labels = np.arange(10) % 3
-    >>> estimator.fit(X, labels).predict_proba(X).shape
-    (10, 3)
+    >>> labels = np.where(Y[:, 0] > 0.0, "up", "down")
+    >>> estimator.fit(X, labels).log_density(X, labels).shape
+    (10,)
     """
 
     num_samples: int = 5
@@ -270,11 +270,8 @@ class NNGPRegressor(DeepEstimator, Regressor):
     """Regression by the infinite-width limit; parameters as in `DeepEstimator` and `Regressor`.
 
     >>> estimator = gpflow_dkp.sklearn.NNGPRegressor(num_inducing=3, num_steps=3, random_state=0)
-    >>> estimator.fit(X, Y[:, 0]).n_iter_
-    3
-    >>> mean, std = estimator.predict(X, return_std=True)
-    >>> mean.shape, bool(np.all(std > 0.0))
-    ((10,), True)
+    >>> estimator.fit(X, Y[:, 0]).predict(X).shape, estimator.n_iter_
+    ((10,), 3)
     """
 
     model_class = NNGP
@@ -334,8 +331,9 @@ class GWIRegressor(GWIEstimator, Regressor):
     """Regression by Gaussian Wasserstein inference; parameters as in `GWIEstimator` and `Regressor`.
 
     >>> estimator = gpflow_dkp.sklearn.GWIRegressor(mean="svgp", num_steps=3, random_state=0)
-    >>> list(estimator.fit(X, Y[:, 0]).predict_distribution(X).columns)
-    ['mean', 'std', 'quantile_0.05', 'quantile_0.5', 'quantile_0.95']
+    >>> mean, std = estimator.fit(X, Y[:, 0]).predict(X, return_std=True)
+    >>> mean.shape, bool(np.all(std > 0.0))
+    ((10,), True)
     """
 
 
