@@ -48,9 +48,10 @@ def run_task(
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
 
     >>> from bayesian_benchmarks import Settings, run_task
-    >>> settings = Settings(num_steps=2, num_inducing=3, train_samples=1, elbo_samples=1)
-    >>> run_task("diabetes", "dwp-ab-gw", settings=settings)
-    {'elbo_per_point': ..., 'test_log_likelihood': ..., 'test_rmse': ..., ...}
+    >>> settings = Settings(num_steps=2, num_inducing=3, elbo_samples=1, test_samples=2)
+    >>> metrics = run_task("diabetes", "nngp:relu", split=3, depth=1, settings=settings)
+    >>> list(metrics)[:3]
+    ['elbo_per_point', 'test_log_likelihood', 'test_log_likelihood_mc_error']
     """
     import_installed_plugins()
     data = (

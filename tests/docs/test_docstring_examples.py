@@ -39,6 +39,7 @@ def of_docs(path: str) -> ModuleType:
 docstrings = of_docs("_ext/docstrings.py")
 MODULES = (
     *of_docs("check_links.py").PACKAGES,
+    "bayesian_benchmarks",
     "gpflow_dkp.likelihoods",
     "gpflow_dkp.mixture",
     "gpflow_dkp.networks",
@@ -66,17 +67,27 @@ def namespace() -> dict[str, Any]:
     return names
 
 
-def examples(module: str) -> dict[str, list[doctest.DocTest]]:
-    """The examples of each public name, a class' own first and then those of its methods."""
-    found = {}
+def public_values(module: str) -> dict[str, Any]:
+    """What has examples, by name; what several modules have, of the one that defines it."""
     package = importlib.import_module(module)
+    values = {}
     for name in docstrings.public_names(package):
         full = f"{module}.{name}"
-        if full not in WITHOUT_DOCSTRING:
-            # Unwrapped: check_shapes writes docstrings of its own.
-            value = inspect.unwrap(getattr(package, name))
-            found[full] = doctest.DocTestFinder().find(value, full, globs=namespace())
-    return found
+        if full in WITHOUT_DOCSTRING:
+            continue
+        value = inspect.unwrap(getattr(package, name))  # check_shapes writes docstrings of its own
+        of_module = [m for m in MODULES if f"{value.__module__}.".startswith(f"{m}.")]
+        if max(of_module, key=len, default=module) == module:
+            values[full] = value
+    return values
+
+
+def examples(module: str) -> dict[str, list[doctest.DocTest]]:
+    """The examples of each public name, a class' own first and then those of its methods."""
+    return {
+        full: doctest.DocTestFinder().find(value, full, globs=namespace())
+        for full, value in public_values(module).items()
+    }
 
 
 @pytest.fixture
@@ -106,7 +117,10 @@ def test_examples_run(module: str, own_surroundings: Path) -> None:
     settings = gpflow.config.config()
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=OPTIONS)
-    for of_name in examples(module).values():
+    of_module = doctest.DocTestFinder(recurse=False).find(
+        importlib.import_module(module), module, globs=namespace()
+    )
+    for of_name in [of_module, *examples(module).values()]:
         for example in of_name:
             tf.random.set_seed(0)
             np.random.seed(0)  # noqa: NPY002  # of libraries that take it
@@ -130,11 +144,10 @@ def test_every_public_name_has_an_example(module: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_the_documentation_shows_examples_as_they_are(module: str) -> None:
     """None of the marks that make reStructuredText of the rest of a docstring."""
-    package = importlib.import_module(module)
+    values = public_values(module)
     for full, found in examples(module).items():
-        value = inspect.unwrap(getattr(package, full.rpartition(".")[2]))
         assert found
-        lines = inspect.cleandoc(value.__doc__).split("\n")
+        lines = inspect.cleandoc(values[full].__doc__).split("\n")
         text = "\n".join(docstrings.converted(lines, module.partition(".")[0]))
         shown = doctest.DocTestParser().get_examples(text)
         assert [(x.source, x.want) for x in shown] == [
