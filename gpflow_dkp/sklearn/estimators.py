@@ -254,7 +254,7 @@ class DIWPClassifier(DeepEstimator, Classifier):
 
     Five samples in training, by default, as in `DIWPRegressor`.
 
-    >>> estimator = gpflow_dkp.sklearn.DIWPClassifier(num_inducing=3, num_steps=3, random_state=0)
+    >>> estimator = gpflow_dkp.sklearn.DIWPClassifier(depth=1, num_inducing=3, num_steps=3)
     >>> labels = np.where(Y[:, 0] > 0.0, "up", "down")
     >>> estimator.fit(X, labels).log_density(X, labels).shape
     (10,)

@@ -84,10 +84,11 @@ def public_values(module: str) -> dict[str, Any]:
 
 def examples(module: str) -> dict[str, list[doctest.DocTest]]:
     """The examples of each public name, a class' own first and then those of its methods."""
-    return {
-        full: doctest.DocTestFinder().find(value, full, globs=namespace())
-        for full, value in public_values(module).items()
-    }
+    found = {}
+    for full, value in public_values(module).items():
+        of_docstrings = doctest.DocTestFinder().find(value, full, globs=namespace())
+        found[full] = [example for example in of_docstrings if example.examples]
+    return found
 
 
 @pytest.fixture
