@@ -7,7 +7,15 @@ from difflib import get_close_matches
 
 
 class BenchmarkError(ValueError):
-    """Bad input to the benchmark. The command lines print it as one line and exit with 2."""
+    """Bad input to the benchmark. The command lines print it as one line and exit with 2.
+
+    >>> from bayesian_benchmarks import BenchmarkError, get_dataset
+    >>> try:
+    ...     get_dataset("diabetes", split=20)
+    ... except BenchmarkError as error:
+    ...     print(error)
+    diabetes has no split 20; its 20 splits are 0 to 19.
+    """
 
 
 class UnknownNameError(BenchmarkError):

@@ -65,7 +65,15 @@ class Override(BaseModel):
 
 
 class Experiment(BaseModel):
-    """What to run: models x datasets x splits x depths x seeds, with the task's `Settings`."""
+    """What to run: models x datasets x splits x depths x seeds, with the task's `Settings`.
+
+    >>> from bayesian_benchmarks import Experiment
+    >>> experiment = Experiment(models=["dgp", "dwp-gw"], datasets=["diabetes"], depths=[2, 3])
+    >>> experiment.model_names, experiment.settings.num_steps
+    (('dgp', 'dwp-gw'), 20000)
+    >>> experiment.with_steps(100).settings.num_steps
+    100
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -232,6 +240,14 @@ def load_experiment(path: str | Path) -> Experiment:
     """Read and check a YAML file; its plugins are imported first.
 
     :raises ConfigError: it cannot be read or does not validate; one line says where and why.
+
+    >>> import pathlib, tempfile
+    >>> from bayesian_benchmarks import load_experiment
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "mine.yaml")
+    ...     _ = path.write_text("{models: [dgp], datasets: [diabetes], depths: [2, 3]}")
+    ...     load_experiment(path).depths
+    (2, 3)
     """
     try:
         content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)

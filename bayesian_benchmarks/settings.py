@@ -192,6 +192,13 @@ class Settings(BaseModel):
     """How a model is built, trained and evaluated: all that changes a run's numbers.
 
     The defaults are the protocol of `configs/ober2023.yaml`.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> settings = Settings(num_inducing=50, schedule="fast")
+    >>> settings.num_steps, settings.num_inducing, settings.schedule.clip
+    (20000, 50, 2.0)
+    >>> Settings().with_steps(100).kl_annealing_steps
+    25
     """
 
     of_evaluation: ClassVar[frozenset[str]] = frozenset({"elbo_samples", "test_samples"})

@@ -45,7 +45,13 @@ EXPORT_TAIL = (
 
 
 class RunKey(NamedTuple):
-    """What makes a run and its row unique."""
+    """What makes a run and its row unique.
+
+    >>> from bayesian_benchmarks import ResultRow, RunKey
+    >>> row = ResultRow("regression", "boston", 3, "dgp", "", seed=0, depth=2, settings="{}")
+    >>> row.key == RunKey("regression", "boston", split=3, model="dgp", settings_hash="", seed=0)
+    True
+    """
 
     task: str
     dataset: str
@@ -68,6 +74,12 @@ class ResultRow:
     :param threads: the number of cores that the run could use.
     :param fingerprint: of the package's code that trained and scored it, several with + between; empty
         where it is not known.
+
+    >>> from bayesian_benchmarks import ResultRow
+    >>> settings = '{"depth": 2, "num_steps": 100}'
+    >>> row = ResultRow("regression", "boston", 0, "dgp", "", seed=0, depth=2, settings=settings)
+    >>> row.key.model, row.status, row.protocol
+    ('dgp', 'ok', '{"num_steps": 100}')
     """
 
     task: str
@@ -167,6 +179,14 @@ class ResultsStore:
 
     A row is written whole or not at all, and never twice: the key is unique. Any number of
     processes may read and write at a time.
+
+    >>> import pathlib, tempfile
+    >>> from bayesian_benchmarks import ResultRow, ResultsStore
+    >>> row = ResultRow("regression", "boston", 0, "dgp", "", seed=0, depth=2, settings="{}")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ResultsStore(pathlib.Path(folder, "results.sqlite"))
+    ...     store.add(row), store.add(row), len(store.rows("ok"))  # never twice
+    (True, False, 1)
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -19,6 +19,13 @@ class RobustMax(gpflow.likelihoods.RobustMax):
     S(x, j) = pi^{-1/2} sum_i w_i prod_{l != j} Phi((m_j + sqrt(2 r_j) xi_i - m_l) / sqrt(r_l)), the
     probability that output j is the largest ([NeurIPS22] equation 70, with Phi the normal distribution
     function where it prints a density, and standard deviations where the published code has variances).
+
+    >>> link = gpflow_dkp.likelihoods.RobustMax(3)
+    >>> labels, mean, variance = np.array([[0], [2]]), np.zeros([2, 3]), np.ones([2, 3])
+    >>> nodes = gpflow.quadrature.hermgauss(20)
+    >>> np.allclose(link.prob_is_largest(labels, mean, variance, *nodes), 1 / 3)
+    True
+    >>> likelihood = gpflow.likelihoods.MultiClass(3, invlink=link)
     """
 
     @inherit_check_shapes

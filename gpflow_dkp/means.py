@@ -50,6 +50,11 @@ class KernelExpansion(gpflow.Module):
     :param jitter: added to k_NN, default GPflow's; a variable, which `fit` raises where it has to.
 
     The parameter is `weights` [N, P].
+
+    >>> mean = gpflow_dkp.means.KernelExpansion(gpflow.kernels.SquaredExponential(), X)
+    >>> mean.interpolate(Y, noise_variance=1e-6)
+    >>> np.allclose(mean(X), Y, atol=1e-2)
+    True
     """
 
     _TF_MODULE_IGNORED_PROPERTIES = IGNORING_JITTER
@@ -118,6 +123,11 @@ class KerasMean(tf.Module):
     :param network: from [N, D] to [N, P], in any precision, the same function in training as otherwise.
     :param input_dim: D.
     :raises ValueError: the network is another function in training, as one with dropout is.
+
+    >>> network = tf.keras.Sequential([tf.keras.layers.Dense(5, "tanh"), tf.keras.layers.Dense(1)])
+    >>> mean = gpflow_dkp.means.KerasMean(network, input_dim=2)
+    >>> mean(tf.constant(X)).shape, len(mean.trainable_variables)
+    (TensorShape([10, 1]), 4)
     """
 
     def __init__(self, network: Any, input_dim: int, name: str | None = None) -> None:
@@ -181,6 +191,10 @@ def convolutional_network(
 
     :param image_shape: height, width and channels.
     :param num_classes: outputs.
+
+    >>> network = gpflow_dkp.means.convolutional_network((8, 8, 1), 10, filters=[2], dense_units=[])
+    >>> network(tf.zeros([3, 64])).shape
+    TensorShape([3, 10])
     """
     layers = tf.keras.layers
     seeds = itertools.count(seed * 100)
@@ -207,6 +221,14 @@ def as_mean(mean: Any, input_dim: int, output_dim: int) -> Mean:
     """A callable that maps [N, D] to [N, P], checked on two points; Keras models are wrapped.
 
     :raises ValueError: it is not callable, fails, gives another shape, or is another function in training.
+
+    >>> mean = gpflow_dkp.means.as_mean(lambda X: X[:, :1], input_dim=2, output_dim=1)
+    >>> mean(X).shape
+    (10, 1)
+    >>> gpflow_dkp.means.as_mean(lambda X: X, input_dim=2, output_dim=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: mean: function gives shape (2, 2) for 2 points, needs [N, 1]: one column ...
     """
     if not callable(mean) or isinstance(mean, type):
         raise ValueError(
@@ -235,6 +257,10 @@ def as_prior_mean(
     """A callable that maps [N, D] to one column or to P, checked on two points.
 
     :raises ValueError: it is not callable, fails or gives another shape.
+
+    >>> prior_mean = gpflow_dkp.means.as_prior_mean(gpflow.functions.Constant(2.0), 2, 1)
+    >>> np.allclose(prior_mean(X), 2.0)
+    True
     """
     if not callable(prior_mean) or isinstance(prior_mean, type):
         raise ValueError(f"prior_mean: got {_described(prior_mean)}, needs a GPflow mean function")

@@ -26,6 +26,13 @@ class Mixture(NamedTuple):
 
     :param mean: [S, N, P].
     :param variance: positive, [S, N, P].
+
+    >>> mean, variance = np.array([[[-1.0]], [[1.0]]]), np.ones([2, 1, 1])
+    >>> mixture = gpflow_dkp.mixture.Mixture(mean, variance)
+    >>> [float(part[0, 0]) for part in mixture.moments()]
+    [0.0, 2.0]
+    >>> float(mixture.cdf([[0.0]])[0, 0]), mixture.sample(5, seed=0).shape
+    (0.5, TensorShape([5, 1, 1]))
     """
 
     mean: tf.Tensor
@@ -171,6 +178,13 @@ def check_levels(levels: Sequence[float] | np.ndarray) -> np.ndarray:
     """Levels of quantiles as an array [L].
 
     :raises ValueError: unless they are numbers strictly between 0 and 1.
+
+    >>> gpflow_dkp.mixture.check_levels([0.25, 0.75]).tolist()
+    [0.25, 0.75]
+    >>> gpflow_dkp.mixture.check_levels([0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    ValueError: levels: got [0.0, 1.0], needs numbers strictly between 0 and 1, in a list
     """
     try:
         probabilities = np.asarray(levels)
@@ -185,7 +199,12 @@ def check_levels(levels: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def normal_cdf(value: tf.Tensor) -> tf.Tensor:
-    """Phi, with full relative accuracy in the lower tail."""
+    """Phi, with full relative accuracy in the lower tail.
+
+    >>> value = tf.constant([-1.96, 0.0, 1.96], tf.float64)
+    >>> gpflow_dkp.mixture.normal_cdf(value).numpy().round(3).tolist()
+    [0.025, 0.5, 0.975]
+    """
     return 0.5 * tf.math.erfc(-value / math.sqrt(2.0))
 
 

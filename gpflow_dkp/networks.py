@@ -34,6 +34,12 @@ class MultilayerPerceptron(gpflow.Module):
     :param weight_variance: of a normal prior on each weight, but no offset, which `fit` adds to the
         objective (weight decay of 1 / `weight_variance`); None for no prior.
     :param seed: of the weights' starting values, normal with Glorot's variance.
+
+    >>> network = gpflow_dkp.networks.MultilayerPerceptron(2, 3, hidden_units=[5])
+    >>> network(X).shape
+    TensorShape([10, 3])
+    >>> [tuple(weight.shape) for weight in network.weights]
+    [(2, 5), (5, 3)]
     """
 
     def __init__(

@@ -68,6 +68,13 @@ class Network:
     :param hidden_units: of each hidden layer.
     :param activation: "tanh" or "relu".
     :param weight_variance: of a normal prior on the weights, None for none.
+
+    >>> gpflow_dkp.selection.Network(hidden_units=[50], activation="relu")
+    Network(hidden_units=(50,), activation='relu', weight_variance=None)
+    >>> gpflow_dkp.selection.Network(activation="sine")
+    Traceback (most recent call last):
+        ...
+    ValueError: activation: got 'sine', ...
     """
 
     hidden_units: Sequence[int] = (10, 10)
@@ -90,6 +97,10 @@ class Training:
     :param batch_size: rows a step, all of them where there are no more.
     :param learning_rate: Adam's.
     :param kl_annealing_steps: over which the distance's weight rises to 1, fewer in a shorter training.
+
+    >>> training = gpflow_dkp.selection.Training(num_steps=2000, learning_rate=1e-3)
+    >>> training.num_steps, training.batch_size
+    (2000, 100)
     """
 
     num_steps: int = 10_000
@@ -113,6 +124,13 @@ class CrossValidation:
 
     :param num_folds: at least 2.
     :param step_fractions: candidates for the number of steps, over `Training.num_steps`, at most 1.
+
+    >>> gpflow_dkp.selection.CrossValidation(num_folds=10).step_fractions
+    (0.05, 0.2, 1.0)
+    >>> gpflow_dkp.selection.CrossValidation(num_folds=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: num_folds: got 1, needs at least 2
     """
 
     num_folds: int = 5
@@ -137,6 +155,10 @@ class HoldOut:
     :param validation_steps: training steps from one validation to the next.
     :param patience: validations without a better one after which training stops.
     :param refit_steps: for which what was chosen trains on, on all of the data at a tenth of the rate.
+
+    >>> protocol = gpflow_dkp.selection.HoldOut(validation_steps=50, refit_steps=500)
+    >>> protocol.patience * protocol.validation_steps  # steps without a better validation
+    1000
     """
 
     validation_steps: int = 100
@@ -157,6 +179,13 @@ class Candidate:
     :param inducing_factor: the number of inducing points over the square root of N.
     :param noise_variance: of the Gaussian likelihood; of another, of the start alone.
     :param step_fraction: the number of steps over `Training.num_steps`.
+
+    >>> network = gpflow_dkp.selection.Network()
+    >>> one = gpflow_dkp.selection.Candidate(network, inducing_factor=1.0, noise_variance=0.1)
+    >>> other = gpflow_dkp.selection.Candidate(network, inducing_factor=2.0, noise_variance=0.1)
+    >>> scores = {one: -1.2, other: -1.1}
+    >>> max(scores, key=scores.get).inducing_factor
+    2.0
     """
 
     network: Network | None
@@ -177,6 +206,14 @@ class Selection:
     :param seconds: wall-clock time of all that was done to choose and train; of trainings that went on from
         a checkpoint, with those of earlier, killed starts.
     :param num_recoveries: steps of all trainings that were retried with more jitter.
+
+    >>> chosen = gpflow_dkp.selection.Candidate(None, inducing_factor=1.0, noise_variance=0.1)
+    >>> model = gpflow_dkp.models.GWI.from_data(X, Y, mean="svgp", num_inducing=3)
+    >>> selection = gpflow_dkp.selection.Selection(
+    ...     model, chosen, {chosen: model}, {chosen: -1.2}, gpflow_dkp.training.History(), 3.0, 0
+    ... )
+    >>> selection.candidates[selection.chosen] is selection.model, selection.seconds_per_step
+    (True, nan)
     """
 
     model: GWI
@@ -242,6 +279,14 @@ def select_gwi(
         trainings count as one of `Training.num_steps` steps, so that the step tells how much is done.
     :raises ValueError: for bad data or settings, or a checkpoint of another run.
     :raises TrainingFailed: all candidates failed, or training on with `HoldOut.refit_steps` did.
+
+    >>> selection = gpflow_dkp.selection.select_gwi(
+    ...     X, Y, mean="svgp", noise_variances=[0.1], inducing_factors=[1.0],
+    ...     protocol=gpflow_dkp.selection.HoldOut(validation_steps=1),
+    ...     training=gpflow_dkp.selection.Training(num_steps=2),
+    ... )
+    >>> selection.chosen.noise_variance, selection.model.predict_y(X)[0].shape
+    (0.1, TensorShape([10, 1]))
     """
     start = time.perf_counter()
     X, Y = check_arrays(X, Y)
@@ -498,6 +543,10 @@ def split_validation(data: Data, seed: int) -> tuple[Data, Data]:
     """The rows to train on and the rows to choose by, a ninth at random by the seed.
 
     :raises ValueError: fewer than ten rows.
+
+    >>> rows, held_out = gpflow_dkp.selection.split_validation((X, Y), seed=0)
+    >>> rows[0].shape, held_out[0].shape
+    ((9, 2), (1, 2))
     """
     X, Y = data
     if len(X) < MIN_ROWS:
@@ -513,6 +562,12 @@ def temper(model: GWI, training: Data, held_out: Data) -> float:
 
     For targets the temperature is at least what the training rows' errors need: of all steps the held-out
     rows chose those that fit them best, so that their errors are too small.
+
+    >>> rows, held_out = gpflow_dkp.selection.split_validation((X, Y), seed=0)
+    >>> model = gpflow_dkp.models.GWI.from_data(*rows, mean="svgp", num_inducing=3)
+    >>> log_density = gpflow_dkp.selection.temper(model, rows, held_out)
+    >>> np.allclose(log_density, model.held_out_log_density(held_out))
+    True
     """
     log_density = model.temper(held_out)
     if not isinstance(model.likelihood, Gaussian):
@@ -524,7 +579,14 @@ def temper(model: GWI, training: Data, held_out: Data) -> float:
 
 
 def check_candidates(name: str, values: Sequence[float]) -> None:
-    """Raise `ValueError` unless `values` are positive numbers, and at least one."""
+    """Raise `ValueError` unless `values` are positive numbers, and at least one.
+
+    >>> gpflow_dkp.selection.check_candidates("noise_variances", [0.3, 0.1])
+    >>> gpflow_dkp.selection.check_candidates("noise_variances", [])
+    Traceback (most recent call last):
+        ...
+    ValueError: noise_variances: got [], needs a list of at least one number
+    """
     of_values = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
     if not of_values or len(values) == 0:
         raise ValueError(f"{name}: got {brief(values)}, needs a list of at least one number")

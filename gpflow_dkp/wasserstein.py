@@ -43,6 +43,13 @@ class LowRankUpdate(NamedTuple):
     :param left: A_B [B, M].
     :param right: A_S [S, M].
     :param excess: symmetric E [P, M, M].
+
+    >>> prior, A = X @ X.T, X
+    >>> r = gpflow_dkp.wasserstein.LowRankUpdate(prior, A, A, np.eye(2)[None])
+    >>> np.allclose(r.to_dense(), 2.0 * prior)
+    True
+    >>> np.allclose(r.multiplied_by(X.T), X.T @ r.to_dense())
+    True
     """
 
     prior: tf.Tensor
@@ -89,6 +96,12 @@ class Measures(NamedTuple):
     :param basis: A [B, M].
     :param excess: symmetric E [P, M, M].
     :param jitter: of the model [].
+
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> measures = gpflow_dkp.models.GWI(kernel, likelihood, X[:3]).measures(X)
+    >>> k, r = measures.covariances()
+    >>> np.allclose(k, kernel(X)), np.allclose(r.to_dense()[0], k)  # GWI starts at the prior
+    (True, True)
     """
 
     points: tf.Tensor
@@ -126,7 +139,16 @@ class Measures(NamedTuple):
 
 
 class CrossTerm(abc.ABC):
-    """How c is estimated."""
+    """How c is estimated.
+
+    >>> class OfTraces(gpflow_dkp.wasserstein.CrossTerm):  # right for one covariance
+    ...     def estimate(self, measures, seed):
+    ...         return tf.reduce_mean(tf.sqrt(measures.prior_variance * measures.variance), 0)
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> model = gpflow_dkp.models.GWI(kernel, likelihood, X[:3], cross_term=OfTraces())
+    >>> np.allclose(model.squared_distance(X), 0.0)
+    True
+    """
 
     @abc.abstractmethod
     @check_shapes("measures.points: [B, D]", "measures.mean: [B, P]", "return: [P]")
@@ -146,6 +168,12 @@ class OfSomePoints(CrossTerm, abc.ABC):
     """An estimate from covariances between the batch and some of its points.
 
     :param num_points: S, default the batch's and at most 100.
+
+    >>> cross_term = gpflow_dkp.wasserstein.Nystrom(num_points=4)
+    >>> isinstance(cross_term, gpflow_dkp.wasserstein.OfSomePoints)
+    True
+    >>> cross_term.choose(X, gpflow_dkp.random.as_seed(0)).shape
+    TensorShape([4])
     """
 
     num_points: int | None = None
@@ -161,7 +189,14 @@ class OfSomePoints(CrossTerm, abc.ABC):
 
 @dataclass(frozen=True)
 class Nystrom(OfSomePoints):
-    """Of the Nystrom approximations of both covariances: never above the batch's c, so that W2 is a bound."""
+    """Of the Nystrom approximations of both covariances: never above the batch's c, so that W2 is a bound.
+
+    >>> model = gpflow_dkp.models.GWI.from_data(X, Y, mean="svgp", num_inducing=3)
+    >>> seed, measures = gpflow_dkp.random.as_seed(0), model.measures(X)
+    >>> of_some = gpflow_dkp.wasserstein.Nystrom(4).estimate(measures, seed)
+    >>> bool(of_some[0] <= gpflow_dkp.wasserstein.Exact().estimate(measures, seed)[0])
+    True
+    """
 
     @inherit_check_shapes
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
@@ -176,7 +211,16 @@ class Nystrom(OfSomePoints):
 
 @dataclass(frozen=True)
 class Eigenvalues(OfSomePoints):
-    """[NeurIPS22]'s estimate, noisier than `Nystrom`."""
+    """[NeurIPS22]'s estimate, noisier than `Nystrom`.
+
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> measures = gpflow_dkp.models.GWI(kernel, likelihood, X[:3]).measures(X)
+    >>> estimate = gpflow_dkp.wasserstein.Eigenvalues(10).estimate(
+    ...     measures, gpflow_dkp.random.as_seed(0)
+    ... )
+    >>> np.allclose(estimate, 1.0)  # of the prior and itself, on all points: its mean variance
+    True
+    """
 
     @inherit_check_shapes
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
@@ -186,7 +230,14 @@ class Eigenvalues(OfSomePoints):
 
 @dataclass(frozen=True)
 class Exact(CrossTerm):
-    """Of the whole batch, at the cost of its cube."""
+    """Of the whole batch, at the cost of its cube.
+
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> measures = gpflow_dkp.models.GWI(kernel, likelihood, X[:3]).measures(X)
+    >>> estimate = gpflow_dkp.wasserstein.Exact().estimate(measures, gpflow_dkp.random.as_seed(0))
+    >>> np.allclose(estimate, 1.0)  # of the prior and itself: its mean variance
+    True
+    """
 
     @inherit_check_shapes
     def estimate(self, measures: Measures, seed: tf.Tensor) -> tf.Tensor:
@@ -208,6 +259,13 @@ def as_cross_term(cross_term: str | CrossTerm, num_points: int | None = None) ->
     """The estimate of a name, on `num_points` points, or as given.
 
     :raises ValueError: for another name or type, or a number of points for an estimate that has its own.
+
+    >>> gpflow_dkp.wasserstein.as_cross_term("nystrom", 50)
+    Nystrom(num_points=50)
+    >>> gpflow_dkp.wasserstein.as_cross_term("exact", 50)
+    Traceback (most recent call last):
+        ...
+    ValueError: num_cross_points: got 50 with the cross term 'exact', which takes none; leave it out
     """
     if num_points is not None:
         check_positive_integer("num_cross_points", num_points)
@@ -236,6 +294,11 @@ def choose_points(points: tf.Tensor, wanted: int | None, seed: tf.Tensor) -> tf.
 
     :param wanted: S, default B and at most 100.
     :raises ValueError: more than B; `tf.errors.InvalidArgumentError` where B is not known beforehand.
+
+    >>> seed = gpflow_dkp.random.as_seed(0)
+    >>> chosen = gpflow_dkp.wasserstein.choose_points(X, 4, seed).numpy()
+    >>> chosen.shape, len(set(chosen))
+    ((4,), 4)
     """
     batch, size = points.shape[0], tf.shape(points)[0]
     needs = f"num_points: got {wanted} for the cross term of a batch of"
@@ -255,7 +318,16 @@ def choose_points(points: tf.Tensor, wanted: int | None, seed: tf.Tensor) -> tf.
     "return: []",
 )
 def squared_distance(measures: Measures, cross_term: CrossTerm, seed: tf.Tensor) -> tf.Tensor:
-    """W2^2 on the batch, summed over outputs []."""
+    """W2^2 on the batch, summed over outputs [].
+
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> measures = gpflow_dkp.models.GWI(kernel, likelihood, X[:3]).measures(X)
+    >>> shifted = measures._replace(mean=measures.mean + 2.0)
+    >>> exact, seed = gpflow_dkp.wasserstein.Exact(), gpflow_dkp.random.as_seed(0)
+    >>> squared = gpflow_dkp.wasserstein.squared_distance(shifted, exact, seed)
+    >>> np.allclose(squared, 4.0)
+    True
+    """
     shift = tf.square(measures.prior_mean - measures.mean)
     terms = shift + measures.prior_variance + measures.variance
     return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross_term.estimate(measures, seed))
@@ -263,7 +335,12 @@ def squared_distance(measures: Measures, cross_term: CrossTerm, seed: tf.Tensor)
 
 @check_shapes("squared: []", "return: []")
 def root_distance(squared: tf.Tensor) -> tf.Tensor:
-    """W2 of W2^2 []; 0, with a gradient of 0, where rounding leaves no positive number."""
+    """W2 of W2^2 []; 0, with a gradient of 0, where rounding leaves no positive number.
+
+    >>> squared = tf.constant([4.0, -1e-15], tf.float64)  # the second by rounding
+    >>> [float(gpflow_dkp.wasserstein.root_distance(value)) for value in squared]
+    [2.0, 0.0]
+    """
     positive_part = squared > MIN_VARIANCE[squared.dtype]
     root = tf.sqrt(tf.where(positive_part, squared, tf.ones_like(squared)))
     root = tf.where(positive_part, root, tf.zeros_like(root))
@@ -321,7 +398,12 @@ def _finite_or_identity(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def nuclear_norm(
     matrix: tf.Tensor,
 ) -> tf.Tensor | tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Sum of the singular values [...] of A [..., R, C]; the gradient is U V^T."""
+    """Sum of the singular values [...] of A [..., R, C]; the gradient is U V^T.
+
+    >>> matrix = tf.constant([[3.0, 0.0], [0.0, -4.0], [0.0, 0.0]], tf.float64)
+    >>> round(float(gpflow_dkp.wasserstein.nuclear_norm(matrix)), 6)
+    7.0
+    """
     values, left, right = _singular(matrix)
 
     def grad(d_value: tf.Tensor) -> tf.Tensor:
@@ -346,6 +428,11 @@ def whitened_nuclear_norm(
 
     :param matrix: A [..., R, S].
     :param covariance: C [..., S, S].
+
+    >>> matrix = tf.constant([[3.0, 0.0], [0.0, -4.0]], tf.float64)
+    >>> covariance = 4.0 * tf.eye(2, dtype=tf.float64)
+    >>> round(float(gpflow_dkp.wasserstein.whitened_nuclear_norm(matrix, covariance)), 6)
+    3.5
     """
     tril = tf.linalg.cholesky(covariance)
     values, left, right = _singular(transpose(tf.linalg.triangular_solve(tril, transpose(matrix))))
@@ -380,6 +467,12 @@ def nystrom_cross_term(
     :param r_ss: [P, S, S].
     :param jitter: added to the diagonals of k_ss and r_ss.
     :returns: [P].
+
+    >>> k = gpflow.kernels.SquaredExponential()(X)
+    >>> k_bs, k_ss = k[:, :4], k[:4, :4]
+    >>> c = gpflow_dkp.wasserstein.nystrom_cross_term(k_bs, k_ss, k_bs[None], k_ss[None], 1e-6)
+    >>> bool(0.0 < c[0] < gpflow_dkp.wasserstein.exact_cross_term(k, k[None], 1e-6)[0])
+    True
     """
     num_points = tf.cast(tf.shape(k_bs)[0], k_bs.dtype)
     eye = jitter * tf.eye(tf.shape(k_ss)[-1], dtype=k_ss.dtype)
@@ -397,6 +490,11 @@ def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float
     :param r_bb: [P, B, B].
     :param jitter: added to the diagonals.
     :returns: [P].
+
+    >>> k = gpflow.kernels.SquaredExponential()(X)
+    >>> c = gpflow_dkp.wasserstein.exact_cross_term(k, 4.0 * k[None], jitter=1e-8)
+    >>> np.allclose(c, 2.0, atol=1e-4)  # tr(k^(1/2) 4 k k^(1/2))^(1/2) / B
+    True
     """
     num_points = tf.cast(tf.shape(k_bb)[-1], k_bb.dtype)
     eye = jitter * tf.eye(tf.shape(k_bb)[-1], dtype=k_bb.dtype)
@@ -419,6 +517,10 @@ def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> t
     :param k_bs: [B, S].
     :param r_bs: [P, B, S], dense or not.
     :returns: [P].
+
+    >>> k = gpflow.kernels.SquaredExponential()(X)
+    >>> np.allclose(gpflow_dkp.wasserstein.eigenvalue_cross_term(k, 4.0 * k[None]), 2.0)
+    True
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
     roots = _sum_of_root_eigenvalues(_multiply(transpose(k_bs), r_bs))
@@ -431,6 +533,11 @@ def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tenso
 
     [NeurIPS22] figure 4: how fast they decay, and how far from real and positive they are. The sum of
     their roots is `eigenvalue_cross_term`, whose arguments these are.
+
+    >>> k = gpflow.kernels.SquaredExponential()(X)
+    >>> spectrum = gpflow_dkp.wasserstein.cross_spectrum(k, 4.0 * k[None])
+    >>> spectrum.shape, np.allclose(tf.reduce_sum(tf.sqrt(spectrum)), 2.0, atol=1e-4)
+    (TensorShape([1, 10]), True)
     """
     num_points, num_chosen = (tf.cast(size, k_bs.dtype) for size in tf.unstack(tf.shape(k_bs)))
     product = _multiply(transpose(k_bs), r_bs) / (num_points * num_chosen)

@@ -21,6 +21,13 @@ class ClassificationDataset:
     means and standard deviations: of each column, or of all pixels together for images, which are
     flattened. `Y_train` [N_train, 1], `Y_test` [N_test, 1] hold the labels, as int64. `scaling` leads
     back to original units.
+
+    >>> from bayesian_benchmarks.datasets import ClassificationDataset, get_dataset
+    >>> iris = get_dataset("iris", task="classification")
+    >>> isinstance(iris, ClassificationDataset), iris.num_classes, iris.N, iris.D
+    (True, 3, 150, 4)
+    >>> iris.Y_test.shape, np.allclose(iris.X_train.mean(axis=0), 0.0)
+    ((15, 1), True)
     """
 
     name: str

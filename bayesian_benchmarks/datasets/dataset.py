@@ -22,6 +22,11 @@ class SplitData:
 
     `X_train` [N_train, D], `Y_train` [N_train, P], `X_test` [N_test, D], `Y_test` [N_test, P]; for
     classification `X` may be images [N, height, width(, channels)] and `Y` integer labels [N].
+
+    >>> from bayesian_benchmarks.datasets import SplitData
+    >>> data = SplitData(X_train=X[:8], Y_train=Y[:8], X_test=X[8:], Y_test=Y[8:])
+    >>> data.X_test.shape, data.Y_test.shape
+    ((2, 2), (2, 1))
     """
 
     X_train: npt.NDArray[Any]
@@ -36,6 +41,11 @@ class FeatureScaling:
 
     `X_mean`, `X_std` [D], or [1] for images, whose pixels share them. A constant column has standard
     deviation 1 here.
+
+    >>> from bayesian_benchmarks.datasets import FeatureScaling
+    >>> scaling = FeatureScaling(X_mean=np.array([1.0, 2.0]), X_std=np.array([1.0, 4.0]))
+    >>> scaling.normalise_X(np.array([[2.0, 10.0]])).tolist()
+    [[1.0, 2.0]]
     """
 
     X_mean: Array
@@ -52,7 +62,15 @@ class FeatureScaling:
 
 @dataclass(frozen=True, eq=False)
 class Scaling(FeatureScaling):
-    """The same of features and targets: `Y_mean`, `Y_std` [P]."""
+    """The same of features and targets: `Y_mean`, `Y_std` [P].
+
+    >>> from bayesian_benchmarks.datasets import Scaling
+    >>> scaling = Scaling.fit(X, Y)
+    >>> np.allclose(scaling.restore_Y(scaling.normalise_Y(Y)), Y)
+    True
+    >>> np.allclose(scaling.restore_Y_variance(np.ones([10, 1])), Y.var())
+    True
+    """
 
     Y_mean: Array
     Y_std: Array
@@ -80,6 +98,13 @@ class Dataset:
     """One split of a dataset, in float64, normalised with its training part's `scaling`.
 
     `X_train` [N_train, D], `Y_train` [N_train, P], `X_test` [N_test, D], `Y_test` [N_test, P].
+
+    >>> from bayesian_benchmarks.datasets import Dataset, random_split
+    >>> dataset = Dataset.from_split("toy", 0, random_split(X, Y, 0))
+    >>> dataset.N, dataset.D, dataset.X_test.shape
+    (10, 2, (1, 2))
+    >>> np.allclose(dataset.Y_train.std(axis=0), 1.0)
+    True
     """
 
     name: str
@@ -139,6 +164,13 @@ def random_split(X: Array, Y: Array, split: int, *, test_fraction: float = 0.1) 
     generator whose stream NumPy promises never to change.
 
     :raises BadDataError: fewer than ten rows.
+
+    >>> from bayesian_benchmarks.datasets import random_split
+    >>> data = random_split(X, Y, split=0, test_fraction=0.2)
+    >>> data.X_train.shape, data.X_test.shape
+    ((8, 2), (2, 2))
+    >>> np.array_equal(data.X_test, random_split(X, Y, split=0, test_fraction=0.2).X_test)
+    True
     """
     if len(X) < MIN_ROWS:
         rows = "1 row" if len(X) == 1 else f"{len(X)} rows"
@@ -156,6 +188,12 @@ def stratified_split(
     The same number gives the same rows on every machine and version. Each class is in both parts.
 
     :raises BadDataError: a class of one row.
+
+    >>> from bayesian_benchmarks.datasets import stratified_split
+    >>> labels = np.array([0] * 6 + [1] * 4)
+    >>> data = stratified_split(X, labels, split=0)
+    >>> np.sort(data.Y_test).tolist()  # each class is in both parts
+    [0, 1]
     """
     classes, counts = np.unique(labels, return_counts=True)
     if len(counts) and counts.min() < 2:

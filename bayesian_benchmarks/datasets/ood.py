@@ -18,6 +18,12 @@ class OodSplitData(SplitData):
     """A split in original units, and the out-distribution's inputs: what a loader of task "ood" returns.
 
     `X_ood` [N_ood, ...] has rows as those of `X_train`; no labels of it are needed.
+
+    >>> from bayesian_benchmarks.datasets import OodSplitData, SplitData
+    >>> labels = np.arange(10) % 2
+    >>> data = OodSplitData(X[:8], labels[:8], X[8:], labels[8:], X_ood=X + 5.0)
+    >>> isinstance(data, SplitData), data.X_ood.shape
+    (True, (10, 2))
     """
 
     X_ood: npt.NDArray[Any]
@@ -25,7 +31,15 @@ class OodSplitData(SplitData):
 
 @dataclass(frozen=True, eq=False)
 class OodDataset(ClassificationDataset):
-    """The in-distribution's split, and `X_ood` [N_ood, D] with the training part's scaling."""
+    """The in-distribution's split, and `X_ood` [N_ood, D] with the training part's scaling.
+
+    >>> from bayesian_benchmarks.datasets import OodDataset, OodSplitData
+    >>> labels = np.arange(10) % 2
+    >>> data = OodSplitData(X[:8], labels[:8], X[8:], labels[8:], X_ood=X + 5.0)
+    >>> dataset = OodDataset.from_split("toy", 0, data)
+    >>> dataset.X_ood.shape, dataset.num_classes, bool(dataset.X_ood.mean() > 1.0)
+    ((10, 2), 2, True)
+    """
 
     X_ood: Array
 

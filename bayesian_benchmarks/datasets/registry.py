@@ -77,11 +77,6 @@ def register_dataset(
 ) -> Callable[[Loader], Loader]:
     """Decorator that makes a loader known as dataset `name`.
 
-    >>> @register_dataset("mine", num_splits=5)
-    ... def load_mine(split, data_dir):
-    ...     X, Y = ...                          # [N, D] and [N, 1], original units
-    ...     return random_split(X, Y, split)
-
     Worker processes know it too when the module is named in the experiment's `plugins`.
 
     :param task: "regression", "classification" for integer labels [N] in place of targets,
@@ -90,6 +85,13 @@ def register_dataset(
     :param is_pinned: whether the loader checks its files against digests; the data of other datasets
         are part of a run's key, so that results of altered data are never taken for these.
     :raises BenchmarkError: the name belongs to another loader.
+
+    >>> from bayesian_benchmarks.datasets import get_dataset, random_split, register_dataset
+    >>> @register_dataset("mine", num_splits=5)
+    ... def load_mine(split, data_dir):
+    ...     return random_split(X, Y, split)  # [N, D] and [N, 1], original units
+    >>> get_dataset("mine", split=4).X_train.shape
+    (9, 2)
     """
 
     if task not in _TYPES:
@@ -109,6 +111,11 @@ def dataset_source(name: str, task: str | None = None) -> DatasetSource:
     """The registration of `name`, for regression where it is a dataset of several tasks.
 
     :raises UnknownNameError: no such dataset, or none of the task.
+
+    >>> from bayesian_benchmarks.datasets import dataset_source
+    >>> source = dataset_source("diabetes")
+    >>> source.num_splits, source.task, source.origin
+    (20, 'regression', 'bundled with scikit-learn')
     """
     for known in _TYPES if task is None else _tasks_of(task):
         if (name, known) in _SOURCES:
@@ -117,7 +124,12 @@ def dataset_source(name: str, task: str | None = None) -> DatasetSource:
 
 
 def list_datasets(task: str | None = "regression") -> list[str]:
-    """Names of the datasets of a task (of all tasks with None), sorted."""
+    """Names of the datasets of a task (of all tasks with None), sorted.
+
+    >>> from bayesian_benchmarks.datasets import list_datasets
+    >>> "diabetes" in list_datasets(), "iris" in list_datasets("classification")
+    (True, True)
+    """
     tasks = tuple(_TYPES) if task is None else _tasks_of(task)
     return sorted({s.name for s in _SOURCES.values() if s.task in tasks})
 
@@ -139,6 +151,15 @@ def get_dataset(
     :raises UnknownNameError: no such dataset.
     :raises BadSplitError: no such split.
     :raises DataFileError: a file is missing or altered, or cannot be downloaded or cached.
+
+    >>> from bayesian_benchmarks.datasets import get_dataset
+    >>> dataset = get_dataset("diabetes", split=3)
+    >>> dataset.X_train.shape, dataset.X_test.shape
+    ((398, 10), (44, 10))
+    >>> get_dataset("diabetis")
+    Traceback (most recent call last):
+        ...
+    bayesian_benchmarks.errors.UnknownNameError: ... Did you mean diabetes? ...
     """
     source = dataset_source(name, task)
     check_split(name, split, source.num_splits)

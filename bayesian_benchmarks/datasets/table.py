@@ -39,6 +39,13 @@ class TableDataset:
     :param Y: their targets [N, P], or labels [N].
     :param classes: names of the classes; () where they are numbers, or targets are.
     :param notes: what is odd about the table, a line each.
+
+    >>> import pandas as pd
+    >>> from bayesian_benchmarks.datasets import TableDataset
+    >>> table = pd.DataFrame({"rain": X[:, 0], "sun": X[:, 1], "yield": Y[:, 0]})
+    >>> dataset = TableDataset.of_frame("harvest", table, target="yield")
+    >>> dataset.targets, dataset.X.shape, dataset.get(split=3).X_test.shape
+    (('yield',), (10, 2), (1, 2))
     """
 
     name: str
@@ -131,12 +138,14 @@ def add_dataset(
 ) -> TableDataset:
     """Register a dataset of one's own, with 20 seeded 90/10 splits, in one call.
 
-    >>> add_dataset("houses", "houses.csv", target="price")
-    >>> add_dataset("waves", (X, y))
-
     :param data: a CSV, Parquet or ARFF file, a table, or features [N, D] and targets [N] or [N, P].
     :param target: columns of a file or table; may be left out when one is called target or y.
     :raises BenchmarkError: data that cannot be used, or a name that is taken.
+
+    >>> from bayesian_benchmarks.datasets import add_dataset, get_dataset
+    >>> dataset = add_dataset("waves", (X, Y))
+    >>> get_dataset("waves", split=0).X_train.shape
+    (9, 2)
     """
     import pandas as pd
 

@@ -96,6 +96,14 @@ def train_with_fit(
 
     :param natural_gradient: step size of natural gradients for the output layer, None for Adam; not read
         where there is a schedule.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> from bayesian_benchmarks.models import train_with_fit
+    >>> model = gpflow_dkp.models.NNGP.from_data(X, Y, num_inducing=3)
+    >>> how = {"checkpoint_dir": None, "checkpoint_seconds": 30.0, "report_step": print}
+    >>> train_with_fit(model, (X, Y), settings=Settings(num_steps=3), seed=0, **how).num_steps
+    3
+    3
     """
     from gpflow_dkp.training import fit
 

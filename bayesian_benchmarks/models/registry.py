@@ -20,7 +20,12 @@ Array = npt.NDArray[np.float64]
 
 
 class TrainingRecord(Protocol):
-    """What a `Trainer` returns, as `gpflow_dkp.training.History` does."""
+    """What a `Trainer` returns, as `gpflow_dkp.training.History` does.
+
+    >>> record = gpflow_dkp.training.History(seconds=1.5, step_seconds=1.0, timed_steps=4)
+    >>> record.seconds, record.seconds_per_step, record.num_recoveries
+    (1.5, 0.25, 0)
+    """
 
     @property
     def seconds(self) -> float:
@@ -45,6 +50,13 @@ class Builder(Protocol):
     `predict_mixture(X, num_samples=..., seed=...)`: means and variances [S, N, P], one component where
     the prediction is one Gaussian. It may have a bound, `elbo(data, num_samples=..., seed=...)`, of a
     batch of the data scaled to all of it.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> def build(X, Y, *, depth, settings, seed):
+    ...     return gpflow_dkp.models.DWP.from_data(X, Y, depth=depth, num_inducing=3, seed=seed)
+    >>> model = build(X, Y, depth=2, settings=Settings(), seed=0)
+    >>> model.predict_mixture(X, num_samples=4, seed=0).mean.shape
+    TensorShape([4, 10, 1])
     """
 
     def __call__(self, X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
@@ -56,6 +68,16 @@ class Trainer(Protocol):
 
     With the same `checkpoint_dir`, training that was killed goes on and ends with the same numbers.
     `report_step` is to be called with the number of steps done, now and then.
+
+    >>> def train(model, data, *, settings, seed, report_step, **checkpoints):
+    ...     X, Y = data
+    ...     model.output_layer.start_at_regression(X, Y, 0.1)
+    ...     report_step(settings.num_steps)
+    ...     return gpflow_dkp.training.History()
+    >>> from bayesian_benchmarks import Settings
+    >>> model = gpflow_dkp.models.GWI.from_data(X, Y, mean="svgp", num_inducing=3)
+    >>> record = train(model, (X, Y), settings=Settings(num_steps=7), seed=0, report_step=print)
+    7
     """
 
     def __call__(
@@ -74,7 +96,15 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A registered model: the arguments of `register_model`."""
+    """A registered model: the arguments of `register_model`.
+
+    >>> from bayesian_benchmarks.models import ModelSource
+    >>> def build(X, Y, *, depth, settings, seed):
+    ...     return gpflow_dkp.models.DWP.from_data(X, Y, depth=depth, seed=seed)
+    >>> source = ModelSource("mine", build)
+    >>> source.is_for("regression"), source.is_for("classification")  # it takes no num_classes
+    (True, False)
+    """
 
     name: str
     build: Builder
@@ -140,10 +170,6 @@ def register_model(
 ) -> Callable[[Builder], Builder]:
     """Decorator that makes a `Builder` known as model `name`.
 
-    >>> @register_model("dwp-matern")
-    ... def build(X, Y, *, depth, settings, seed):
-    ...     return gpflow_dkp.models.DWP(...)
-
     :param train: how to train it; by default `gpflow_dkp.training.fit` with the run's settings.
     :param uses_tensorflow: False spares its workers the import, which takes seconds.
     :param settings: the kind that it needs, such as `DensitySettings`.
@@ -153,6 +179,13 @@ def register_model(
         defaults when it is built and trained, and another value makes no other run.
     :param min_depth: 0 where the name says the layers.
     :raises BenchmarkError: the name belongs to another builder.
+
+    >>> from bayesian_benchmarks.models import list_models, register_model
+    >>> @register_model("dwp-relu")
+    ... def build(X, Y, *, depth, settings, seed):
+    ...     return gpflow_dkp.models.DWP.from_data(X, Y, depth=depth, kernel="relu", seed=seed)
+    >>> "dwp-relu" in list_models("regression")
+    True
     """
 
     def register(build: Builder) -> Builder:
@@ -171,6 +204,11 @@ def model_source(name: str) -> ModelSource:
     """The registration of `name`.
 
     :raises UnknownNameError: no such model.
+
+    >>> from bayesian_benchmarks.models import model_source
+    >>> source = model_source("dwp-ab-gw")
+    >>> source.is_for("classification"), source.is_read("num_inducing"), source.is_read("gwi")
+    (True, True, False)
     """
     if name not in _SOURCES:
         raise UnknownNameError("model", name, _SOURCES)
@@ -178,12 +216,22 @@ def model_source(name: str) -> ModelSource:
 
 
 def find_model(name: str) -> ModelSource | None:
-    """The registration of `name`, if there is one."""
+    """The registration of `name`, if there is one.
+
+    >>> from bayesian_benchmarks.models import find_model
+    >>> find_model("dgp").name, find_model("no such model")
+    ('dgp', None)
+    """
     return _SOURCES.get(name)
 
 
 def list_models(task: str | None = None) -> list[str]:
-    """Names of the registered models, sorted: all, or those that can be run in a task."""
+    """Names of the registered models, sorted: all, or those that can be run in a task.
+
+    >>> from bayesian_benchmarks.models import list_models
+    >>> "dwp-ab-gw" in list_models("regression"), "LV-GP-GP" in list_models("classification")
+    (True, False)
+    """
     return sorted(name for name, source in _SOURCES.items() if task is None or source.is_for(task))
 
 

@@ -14,6 +14,13 @@ class PaperResult:
 
     `depth` is what the paper calls depth, None where it has none; `error` is None where none is
     printed, and `error_kind` says what it is; `decimals` is the number of printed decimals.
+
+    >>> from bayesian_benchmarks.report import PaperResult
+    >>> PaperResult(
+    ...     paper="ober2023", dataset="boston", depth=2, model="dgp", metric="elbo_per_point",
+    ...     value=-0.38, error=0.01, error_kind="standard error over 20 splits", decimals=2,
+    ... ).value
+    -0.38
     """
 
     paper: str
@@ -29,7 +36,13 @@ class PaperResult:
 
 @cache
 def paper_results(paper: str | None = None) -> tuple[PaperResult, ...]:
-    """The printed figures of one paper, such as "ober2023", or of all with None."""
+    """The printed figures of one paper, such as "ober2023", or of all with None.
+
+    >>> from bayesian_benchmarks.report import paper_results
+    >>> printed, *_ = paper_results("ober2023")
+    >>> printed.dataset, printed.depth, printed.model, printed.value
+    ('boston', 2, 'dgp', -0.38)
+    """
     text = (resources.files(__package__) / "paper_results.csv").read_text(encoding="utf-8")
     rows = [_parse(row) for row in csv.DictReader(text.splitlines())]
     return tuple(row for row in rows if paper in (None, row.paper))

@@ -27,6 +27,10 @@ class Summary:
     """A metric of one model at one setting: `mean` and `standard_error` over `num_splits` splits.
 
     Several seeds of a split count once, by their mean. `standard_error` is NaN for one split.
+
+    >>> from bayesian_benchmarks.report import Summary
+    >>> print(Summary(mean=-0.3812, standard_error=0.0123, num_splits=20))
+    -0.381 ± 0.012
     """
 
     mean: float
@@ -55,6 +59,12 @@ class TableLine:
     `depth` counts layers as the paper does, 0 where the model's name says them; `metrics[name]` is
     (ours, published or None). `is_mixed` says that different code made the rows, as far as is known.
     `schedule` is of `schedule_name`.
+
+    >>> from bayesian_benchmarks.report import Summary, TableLine
+    >>> ours = Summary(mean=-0.3812, standard_error=0.0123, num_splits=20)
+    >>> line = TableLine("boston", 2, "dgp", 20_000, 20, {"elbo_per_point": (ours, None)})
+    >>> line.model, str(line.metrics["elbo_per_point"][0])
+    ('dgp', '-0.381 ± 0.012')
     """
 
     dataset: str
@@ -72,6 +82,13 @@ def agrees(ours: float, published: PaperResult) -> bool | None:
 
     `ours` is rounded to the decimals that the paper prints: an error printed as 0.00 then asks for
     the printed figure. None where the paper prints no error, or no direction is better.
+
+    >>> from bayesian_benchmarks.report import agrees, paper_results
+    >>> printed, *_ = paper_results("ober2023")
+    >>> printed.metric, printed.value, printed.error
+    ('elbo_per_point', -0.38, 0.01)
+    >>> agrees(-0.40, printed), agrees(-0.41, printed)
+    (True, False)
     """
     higher = directions().get(published.metric)
     if published.error is None or higher is None:
@@ -95,6 +112,17 @@ def summarise(
     :param paper: whose figures to look up, such as "ober2023".
     :param depth_counts_output_layer: whether the paper's depth does; stored depths always do.
     :raises UnknownNameError: a metric that no row has.
+
+    >>> from bayesian_benchmarks import ResultRow
+    >>> from bayesian_benchmarks.report import summarise
+    >>> scores = [{"test_rmse": 2.0}, {"test_rmse": 4.0}]
+    >>> rows = [
+    ...     ResultRow("regression", "boston", split, "dgp", "", 0, 2, "{}", metrics=metrics)
+    ...     for split, metrics in enumerate(scores)
+    ... ]
+    >>> (line,) = summarise(rows, metrics=["test_rmse"])
+    >>> line.num_splits, str(line.metrics["test_rmse"][0])
+    (2, '3.00 ± 1.00')
     """
     table = frame(rows, depth_counts_output_layer)
     if table.empty:
@@ -184,6 +212,13 @@ def format_table(lines: Sequence[TableLine], style: str = "rich") -> str:
 
     :param style: "rich" for a terminal, "markdown", or "csv" (numbers in full, a row a figure).
     :raises UnknownNameError: another style.
+
+    >>> from bayesian_benchmarks.report import Summary, TableLine, format_table
+    >>> ours = Summary(mean=-0.3812, standard_error=0.0123, num_splits=20)
+    >>> lines = [TableLine("boston", 2, "dgp", 20_000, 20, {"elbo_per_point": (ours, None)})]
+    >>> print(format_table(lines, style="csv"))
+    dataset,depth,model,...
+    boston,2,dgp,...
     """
     return _csv(lines) if style == "csv" else format_cells(*_cells(lines), style)
 

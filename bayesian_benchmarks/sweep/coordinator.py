@@ -47,6 +47,12 @@ class SweepReport:
 
     `num_elsewhere` were done meanwhile by another process, `num_failed` of those failed with the ones here;
     `num_interrupted` were ended by errors of the surroundings and stay due.
+
+    >>> from bayesian_benchmarks.sweep import SweepReport
+    >>> SweepReport(
+    ...     num_stored_before=3, num_ok=2, num_failed=0, num_elsewhere=0, num_failed_before=1
+    ... ).num_interrupted
+    0
     """
 
     num_stored_before: int
@@ -88,6 +94,18 @@ def run_experiment(
     :param max_run_seconds: after which a run is stopped and stored as failed; its checkpoint stays.
     :raises BenchmarkError: bad names, splits or data, before anything is trained; or the surroundings ended
         three runs in a row.
+
+    >>> import pathlib, tempfile
+    >>> from bayesian_benchmarks import Experiment, ResultsStore, run_experiment
+    >>> experiment = Experiment(
+    ...     models=["nngp:relu"], datasets=["diabetes"], splits=[0], depths=[1],
+    ...     settings={"num_steps": 2, "num_inducing": 3, "elbo_samples": 1, "test_samples": 2},
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ResultsStore(pathlib.Path(folder, "results.sqlite"))
+    ...     report = run_experiment(experiment, store, jobs=0, progress=False)
+    ...     report.num_ok, [row.model for row in store.rows()]
+    (1, ['nngp:relu'])
     """
     if jobs < 0:
         raise BenchmarkError(f"jobs is {jobs}; it must be 0 (this process) or more.")

@@ -18,6 +18,10 @@ class Again:
     :param failed: those that failed.
     :param changed: those that other code made than is here now.
     :param rescore: those that are "ok" are scored again, without training.
+
+    >>> from bayesian_benchmarks.sweep import Again
+    >>> Again(failed=True)
+    Again(failed=True, changed=False, rescore=False)
     """
 
     failed: bool = False
@@ -39,7 +43,17 @@ class Due:
 
 
 def due_runs(runs: Iterable[Run], store: ResultsStore, again: Again | None = None) -> Due:
-    """The runs that the store has no row of, and those that are to be done again."""
+    """The runs that the store has no row of, and those that are to be done again.
+
+    >>> import pathlib, tempfile
+    >>> from bayesian_benchmarks import Experiment, ResultsStore
+    >>> from bayesian_benchmarks.sweep import due_runs, expand
+    >>> experiment = Experiment(models=["dgp"], datasets=["diabetes"], splits=[0, 1], depths=[2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ResultsStore(pathlib.Path(folder, "results.sqlite"))
+    ...     [str(run) for run in due_runs(expand(experiment), store).runs]
+    ['diabetes split 0 dgp depth 2', 'diabetes split 1 dgp depth 2']
+    """
     again, due = again or Again(), Due()
     rows = {row.key: row for row in store.rows()}
     for run in runs:

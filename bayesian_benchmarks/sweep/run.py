@@ -32,6 +32,15 @@ class Run:
 
     :param data: digest of the split's arrays; "" for files that the package itself pins.
     :param code: digest of the sources of models, datasets and tasks that are not the package's; "" for none.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> from bayesian_benchmarks.sweep import Run
+    >>> run = Run("regression", "diabetes", 0, "dgp", 2, 0, Settings())
+    >>> str(run), run.load().N
+    ('diabetes split 0 dgp depth 2', 442)
+    >>> longer = Run("regression", "diabetes", 0, "dgp", 2, 0, Settings(num_steps=30_000))
+    >>> run.key == longer.key
+    False
     """
 
     task: str
@@ -125,6 +134,14 @@ def expand(
         can find their rows, and are not to be done.
     :raises BenchmarkError: a name or split that does not exist, a model that is none of the task's or
         cannot have a depth or settings that are asked for, or a CSV file that cannot be used.
+
+    >>> from bayesian_benchmarks import Experiment
+    >>> from bayesian_benchmarks.sweep import expand
+    >>> experiment = Experiment(
+    ...     models=["dgp", "dwp-gw"], datasets=["diabetes"], splits=[0], depths=[2]
+    ... )
+    >>> [str(run) for run in expand(experiment)]
+    ['diabetes split 0 dgp depth 2', 'diabetes split 0 dwp-gw depth 2']
     """
     directory = None if data_dir is None else Path(data_dir)
     csv = None

@@ -41,14 +41,17 @@ def run_task(
 ) -> dict[str, float]:
     """Train a registered model on a dataset in this process, and return its metrics.
 
-    >>> run_task("diabetes", "dwp-ab-gw", settings=Settings(num_steps=500))
-    {'elbo_per_point': ..., 'test_log_likelihood': ..., 'test_rmse': ..., ...}
-
     :param dataset: a name, of which split `split` is taken, or a dataset's split itself.
     :param depth: number of layers, the output layer included.
     :param task: such as "regression" or "classification"; by default what the dataset is for.
     :param training: `checkpoint_dir`, `checkpoint_seconds` or `report_step`, as of `Trainer`.
     :raises BenchmarkError: an unknown name or split, or data that cannot be had.
+
+    >>> from bayesian_benchmarks import Settings, run_task
+    >>> settings = Settings(num_steps=2, num_inducing=3, elbo_samples=1, test_samples=2)
+    >>> metrics = run_task("diabetes", "nngp:relu", split=3, depth=1, settings=settings)
+    >>> list(metrics)[:3]
+    ['elbo_per_point', 'test_log_likelihood', 'test_log_likelihood_mc_error']
     """
     import_installed_plugins()
     data = (

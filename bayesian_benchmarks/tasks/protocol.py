@@ -18,6 +18,10 @@ class Metric:
     :param meaning: one line, with its units.
     :param better: "higher" or "lower"; None for what is never called better, such as a coverage.
     :param shown: whether it is a column of the task's table.
+
+    >>> from bayesian_benchmarks.tasks import Metric
+    >>> Metric("mean absolute error, original units", "lower", shown=True).better
+    'lower'
     """
 
     meaning: str
@@ -49,6 +53,16 @@ class Task:
     :param metrics: what each score is. Rows and tables have these in their order.
     :param datasets_of: other tasks whose datasets are this one's too.
     :param default_depths: of an experiment that names none; () where it must.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> from bayesian_benchmarks.datasets import Dataset
+    >>> from bayesian_benchmarks.tasks import Metric, Task
+    >>> def evaluate(model, dataset, *, settings, seed):
+    ...     mean = model.predict_mixture(dataset.X_test, num_samples=2, seed=seed)[0]
+    ...     return {"mae": float(np.mean(np.abs(np.mean(mean, axis=0) - dataset.Y_test)))}
+    >>> metrics = {"mae": Metric("mean absolute error, normalised targets", "lower", shown=True)}
+    >>> Task("absolute", Settings, Dataset, evaluate, metrics, datasets_of=("regression",)).name
+    'absolute'
     """
 
     name: str
@@ -94,6 +108,15 @@ def register_task(task: Task) -> Task:
     """Make a task known by its name, to experiments and to `register_dataset(task=...)`.
 
     :raises BenchmarkError: the name belongs to a task that is defined elsewhere.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> from bayesian_benchmarks.datasets import Dataset
+    >>> from bayesian_benchmarks.tasks import Task, list_tasks, register_task
+    >>> def evaluate(model, dataset, *, settings, seed):
+    ...     return {}
+    >>> task = register_task(Task("costs", Settings, Dataset, evaluate, metrics={}))
+    >>> "costs" in list_tasks()
+    True
     """
     known = _TASKS.get(task.name)
     if known is not None and known.evaluate.__module__ != task.evaluate.__module__:
@@ -107,6 +130,10 @@ def find_task(name: str) -> Task:
     """The task of a name.
 
     :raises UnknownNameError: no such task.
+
+    >>> from bayesian_benchmarks.tasks import find_task
+    >>> find_task("regression").shown
+    ('elbo_per_point', 'test_log_likelihood', 'test_rmse')
     """
     if name not in _TASKS:
         raise UnknownNameError("task", name, _TASKS)
@@ -114,17 +141,32 @@ def find_task(name: str) -> Task:
 
 
 def list_tasks() -> list[str]:
-    """Names of the registered tasks, sorted."""
+    """Names of the registered tasks, sorted.
+
+    >>> from bayesian_benchmarks.tasks import list_tasks
+    >>> {"classification", "density", "ood", "regression"} <= set(list_tasks())
+    True
+    """
     return sorted(_TASKS)
 
 
 def metrics_of(task: str) -> dict[str, Metric]:
-    """Every metric of a task's rows: the bound, its own scores, and the costs of training."""
+    """Every metric of a task's rows: the bound, its own scores, and the costs of training.
+
+    >>> from bayesian_benchmarks.tasks import metrics_of
+    >>> metrics_of("regression")["test_rmse"].meaning
+    'root mean squared error of the predictive mean, original units'
+    """
     return BOUND_METRICS | dict(find_task(task).metrics) | COST_METRICS
 
 
 def directions() -> dict[str, bool]:
-    """Whether higher is better, of every metric of any task that has a direction."""
+    """Whether higher is better, of every metric of any task that has a direction.
+
+    >>> from bayesian_benchmarks.tasks import directions
+    >>> directions()["test_log_likelihood"], directions()["test_rmse"]
+    (True, False)
+    """
     return {
         name: metric.better == "higher"
         for task in _TASKS

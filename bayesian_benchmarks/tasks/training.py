@@ -35,6 +35,11 @@ class Outcome:
     :param history: up to 50 points of the training: "step", "seconds" until then, and "elbo", the mean over
         the steps between of the bound per data point; empty for a model that does not tell.
     :param predictions: what was asked of the model about the test part, in single precision.
+
+    >>> from bayesian_benchmarks.tasks import Outcome
+    >>> outcome = Outcome(metrics={"test_rmse": 55.0}, history={}, predictions={})
+    >>> outcome.metrics["test_rmse"]
+    55.0
     """
 
     metrics: dict[str, float]
@@ -60,6 +65,15 @@ def run(
     :param depth: number of layers, the output layer included; 0 where the model's name says it.
     :raises ConfigError: the model is none of the task's, or the settings are of another task.
     :raises FloatingPointError: a metric is NaN or infinite.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> from bayesian_benchmarks.datasets import get_dataset
+    >>> from bayesian_benchmarks.tasks import find_task, run
+    >>> settings = Settings(num_steps=2, num_inducing=3, elbo_samples=1, test_samples=2)
+    >>> data, task = get_dataset("diabetes"), find_task("regression")
+    >>> outcome = run(data, "nngp:relu", task, depth=1, settings=settings)
+    >>> "test_rmse" in outcome.metrics, outcome.history["step"]
+    (True, [1, 2])
     """
     source = model_source(model_name)
     source.check(task.name, settings, depth)
@@ -93,6 +107,16 @@ def rescore(
     """Scores of kept predictions.
 
     :raises NotKept: the task asks for what was not kept.
+
+    >>> from bayesian_benchmarks import Settings
+    >>> from bayesian_benchmarks.datasets import get_dataset
+    >>> from bayesian_benchmarks.tasks import find_task, rescore, run
+    >>> settings = Settings(num_steps=2, num_inducing=3, elbo_samples=1, test_samples=2)
+    >>> data, task = get_dataset("diabetes"), find_task("regression")
+    >>> outcome = run(data, "nngp:relu", task, depth=1, settings=settings)
+    >>> scores = rescore(outcome.predictions, data, task, settings=settings, seed=0)
+    >>> np.allclose(scores["test_rmse"], outcome.metrics["test_rmse"])
+    True
     """
     scores = task.evaluate(KeptModel(predictions), dataset, settings=settings, seed=seed)
     check_finite(scores)

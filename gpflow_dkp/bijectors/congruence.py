@@ -32,6 +32,13 @@ class Congruence(tfp.bijectors.Bijector):
         variable, and an error otherwise.
     :raises ValueError: when A is not square, or not triangular though said to be, or `df` is not
         allowed.
+
+    >>> bijector = gpflow_dkp.bijectors.Congruence(2.0 * np.eye(3), df=1)
+    >>> C = np.ones([3, 3])  # of rank 1: three free entries, each times 4
+    >>> np.allclose(bijector.forward(C), 4.0 * C)
+    True
+    >>> np.allclose(bijector.forward_log_det_jacobian(C), 3.0 * np.log(4.0))
+    True
     """
 
     def __init__(

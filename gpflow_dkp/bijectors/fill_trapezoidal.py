@@ -13,9 +13,7 @@ class FillTrapezoidal(tfp.bijectors.Bijector):
     """Fill a tall lower-trapezoidal matrix, row by row, with a vector.
 
     With `rows` = P and `columns` = p <= P, a vector [..., P p - p (p - 1) / 2] becomes a matrix
-    [..., P, p] that is zero above its diagonal:
-
-        FillTrapezoidal(3, 2).forward([1., 2., 3., 4., 5.])  # [[1., 0.], [2., 3.], [4., 5.]]
+    [..., P, p] that is zero above its diagonal.
 
     The order is that of `np.tril_indices(P, m=p)`, not the spiral of TFP's `FillTriangular`. The
     inverse ignores what is above the diagonal.
@@ -23,6 +21,10 @@ class FillTrapezoidal(tfp.bijectors.Bijector):
     :param rows: P, an integer.
     :param columns: p, an integer with 1 <= p <= P.
     :raises ValueError: for other `rows` and `columns`.
+
+    >>> bijector = gpflow_dkp.bijectors.FillTrapezoidal(rows=3, columns=2)
+    >>> bijector.forward([1.0, 2.0, 3.0, 4.0, 5.0]).numpy().tolist()
+    [[1.0, 0.0], [2.0, 3.0], [4.0, 5.0]]
     """
 
     def __init__(

@@ -25,6 +25,12 @@ class OuterProduct(tfp.bijectors.Bijector):
     :param rank: p, or `None`: the forward map then takes any p, and the inverse takes G to have
         full rank.
     :raises ValueError: when `rank` is not positive, or the shape of an input does not fit.
+
+    >>> bijector = gpflow_dkp.bijectors.OuterProduct(rank=1)
+    >>> bijector.forward([[1.0], [2.0], [3.0]]).numpy().tolist()
+    [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 6.0, 9.0]]
+    >>> bijector.inverse([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 6.0, 9.0]]).numpy().tolist()
+    [[1.0], [2.0], [3.0]]
     """
 
     def __init__(

@@ -17,6 +17,10 @@ class RelativeTriL(tfp.bijectors.Bijector):
 
     :param scale: positive.
     :raises ValueError: for another scale.
+
+    >>> bijector = gpflow_dkp.bijectors.RelativeTriL(scale=0.5)
+    >>> bijector.forward([[2.0, 0.0], [3.0, 4.0]]).numpy().tolist()  # 0.5 x 4 x 3 below
+    [[2.0, 0.0], [6.0, 4.0]]
     """
 
     def __init__(self, scale: float = 1.0, *, name: str = "relative_tril") -> None:

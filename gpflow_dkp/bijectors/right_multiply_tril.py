@@ -25,6 +25,10 @@ class RightMultiplyTriL(tfp.bijectors.Bijector):
 
     :param B: lower-triangular matrix [..., p, p].
     :raises ValueError: when B is not square, not triangular, or singular.
+
+    >>> bijector = gpflow_dkp.bijectors.RightMultiplyTriL([[2.0, 0.0], [1.0, 3.0]])
+    >>> bijector.forward([[1.0, 0.0], [1.0, 1.0], [2.0, 1.0]]).numpy().tolist()
+    [[2.0, 0.0], [3.0, 3.0], [5.0, 3.0]]
     """
 
     def __init__(

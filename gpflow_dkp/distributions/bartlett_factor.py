@@ -59,6 +59,13 @@ class BartlettFactor(tfp.distributions.Distribution):
     :param dtype: by default that of the parameters, and float64 when none of them has one.
     :raises ValueError: for a `df` that is not allowed, parameters of the wrong shape, parameters
         that are known and not positive or not finite, mixed dtypes.
+
+    >>> factor = gpflow_dkp.distributions.BartlettFactor(df=2, dimension=3)
+    >>> factor.sample(5, seed=0).shape
+    TensorShape([5, 3, 2])
+    >>> second_moment = np.sum(factor.mean() ** 2 + factor.variance())
+    >>> round(float(second_moment), 6)  # the trace of a standard Wishart's mean: df x dimension
+    6.0
     """
 
     def __init__(

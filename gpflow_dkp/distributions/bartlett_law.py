@@ -31,6 +31,11 @@ class BartlettLaw(NamedTuple):
     :param rate: [..., p], beta.
     :param loc: [..., P, p], mu.
     :param scale: standard deviations [..., P, p], sigma.
+
+    >>> one = tf.ones([1], tf.float64)
+    >>> law = gpflow_dkp.distributions.BartlettLaw(one, 0.5 * one, 0.0 * one[None], one[None])
+    >>> round(float(law.mean()[0, 0]), 4)  # sqrt(pi / 2): T_11^2 is exponential, of mean 2
+    1.2533
     """
 
     concentration: tf.Tensor

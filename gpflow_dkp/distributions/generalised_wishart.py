@@ -61,6 +61,14 @@ class GeneralisedWishart(tfp.distributions.TransformedDistribution):
         identity.
     :raises ValueError: when neither `scale_tril` nor `A` is given, for a `df` that is not allowed,
         parameters of the wrong shape or of mixed dtypes, or parameters that are known and wrong.
+
+    >>> q = gpflow_dkp.distributions.GeneralisedWishart(2, np.eye(3))
+    >>> G, log_density = q.experimental_sample_and_log_prob(seed=0)
+    >>> np.allclose(log_density, gpflow_dkp.distributions.Wishart(2, np.eye(3)).log_prob(G))
+    True
+    >>> A = np.array([[1.0, 1.0], [0.0, 1.0]])
+    >>> np.allclose(gpflow_dkp.distributions.GeneralisedWishart(4, A=A).mean(), 4.0 * A @ A.T)
+    True
     """
 
     def __init__(

@@ -31,6 +31,13 @@ class InverseWishart(WishartFamily):
     :param scale_tril: L = chol(Psi), [..., P, P].
     :raises ValueError: for a `df` that is not allowed, a `scale_tril` that is not square, or is
         known and not a Cholesky factor.
+
+    >>> distribution = gpflow_dkp.distributions.InverseWishart(df=6, scale_tril=np.eye(2))
+    >>> np.allclose(distribution.mean(), np.eye(2) / 3.0)
+    True
+    >>> gamma = gpflow_dkp.distributions.InverseWishart(df=2, scale_tril=np.eye(1))
+    >>> round(float(gamma.log_prob(np.eye(1))), 4)  # inverse gamma: -log(2) - 1 / 2
+    -1.1931
     """
 
     def __init__(

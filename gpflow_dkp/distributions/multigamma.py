@@ -15,6 +15,10 @@ def log_multigamma(a: tf.Tensor, p: int) -> tf.Tensor:
     :param a: floating tensor [...], > (p - 1) / 2.
     :param p: dimension, an integer >= 1.
     :return: [...].
+
+    >>> a = tf.constant(5.0, tf.float64)
+    >>> round(float(tf.exp(gpflow_dkp.distributions.log_multigamma(a, 1))), 6)  # 4!
+    24.0
     """
     return 0.25 * p * (p - 1) * math.log(math.pi) + tf.reduce_sum(
         tf.math.lgamma(_arguments(a, p)), axis=-1
@@ -28,6 +32,10 @@ def multidigamma(a: tf.Tensor, p: int) -> tf.Tensor:
     :param a: floating tensor [...], > (p - 1) / 2.
     :param p: dimension, an integer >= 1.
     :return: [...].
+
+    >>> a = tf.constant(1.0, tf.float64)
+    >>> round(float(gpflow_dkp.distributions.multidigamma(a, 1)), 4)  # minus Euler's constant
+    -0.5772
     """
     return tf.reduce_sum(tf.math.digamma(_arguments(a, p)), axis=-1)
 

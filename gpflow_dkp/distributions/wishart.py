@@ -38,6 +38,13 @@ class Wishart(WishartFamily):
     :param scale_tril: L = chol(S), [..., P, P].
     :raises ValueError: for a `df` that is not allowed, a `scale_tril` that is not square, or is
         known and not a Cholesky factor.
+
+    >>> singular = gpflow_dkp.distributions.Wishart(df=2, scale_tril=np.eye(3))
+    >>> int(np.linalg.matrix_rank(singular.sample(seed=0)))
+    2
+    >>> chi_squared = gpflow_dkp.distributions.Wishart(df=2, scale_tril=np.eye(1))
+    >>> round(float(chi_squared.log_prob(np.eye(1))), 4)  # -log(2) - 1 / 2
+    -1.1931
     """
 
     def __init__(

@@ -26,6 +26,13 @@ class GramBlocks:
 
     Each is a tensor, or a function that returns it when it is first needed. The leading dimensions, if
     any, are the samples S. Shapes that do not agree raise `ValueError`.
+
+    >>> Z = X[:3]
+    >>> G = gpflow_dkp.gram.GramBlocks(Z @ Z.T, Z @ X.T, np.sum(X**2, axis=1))
+    >>> G.ii.shape, G.it.shape, G.tt.shape
+    (TensorShape([3, 3]), TensorShape([3, 10]), TensorShape([10]))
+    >>> np.allclose(G.squared_distances_it()[0, 5], np.sum((Z[0] - X[5]) ** 2))
+    True
     """
 
     def __init__(self, ii: Block, it: Block, tt: Block, *, full_cov: bool | None = None) -> None:
@@ -155,6 +162,12 @@ class FeatureBlocks(GramBlocks):
     :param data: F_t [..., D, N], the features of the data points in columns.
     :param own: squared length [..., N] that each data point has beside them, in a direction of its own.
     :param full_cov: whether `tt` is the whole block F_t^T F_t [..., N, N]; not with `own`.
+
+    >>> G = gpflow_dkp.gram.FeatureBlocks(X[:3], X.T)
+    >>> np.allclose(G.it, X[:3] @ X.T), np.allclose(G.tt, np.sum(X**2, axis=1))
+    (True, True)
+    >>> np.allclose(G.squared_distances_ii()[0, 1], np.sum((X[0] - X[1]) ** 2))
+    True
     """
 
     def __init__(
@@ -249,6 +262,11 @@ class InputBlocks(FeatureBlocks):
     :param inducing_variable: Z [M, D], an array or a GPflow inducing variable.
     :param X: [N, D], default no data points.
     :param full_cov: whether the data points' whole block is meant.
+
+    >>> kernel = gpflow.kernels.SquaredExponential(lengthscales=[1.0, 2.0])
+    >>> inputs = gpflow_dkp.gram.InputBlocks(X[:3], X)
+    >>> np.allclose(gpflow_dkp.gram.covariance(kernel, inputs).it, kernel(X[:3], X))
+    True
     """
 
     def __init__(

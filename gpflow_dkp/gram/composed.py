@@ -19,6 +19,11 @@ class Composed(Kernel):
     GPflow kernel; the others, and on Gram matrices all of them, must be computable from one.
 
     :param kernels: K_1, ..., K_L.
+
+    >>> kernels = [gpflow.kernels.SquaredExponential(), gpflow.kernels.Linear(variance=2.0)]
+    >>> kernel = gpflow_dkp.gram.Composed(kernels)
+    >>> np.allclose(kernel(X), 2.0 * kernels[0](X))
+    True
     """
 
     def __init__(self, kernels: Sequence[Kernel], name: str | None = None) -> None:

@@ -17,7 +17,15 @@ from .blocks import FeatureBlocks, GramBlocks, InputBlocks
 
 
 class KernelNotComputableFromGram(ValueError):  # noqa: N818  # the public name says it
-    """The kernel's value at two points is not a function of their entries of a Gram matrix."""
+    """The kernel's value at two points is not a function of their entries of a Gram matrix.
+
+    >>> G = gpflow_dkp.gram.FeatureBlocks(X[:3], X.T)
+    >>> try:
+    ...     gpflow_dkp.gram.covariance(gpflow.kernels.Cosine(), G)
+    ... except gpflow_dkp.gram.KernelNotComputableFromGram as error:
+    ...     print(error)
+    kernel Cosine (cosine) cannot act on a Gram matrix: its value is not a function of ...
+    """
 
     def __init__(self, kernel: kernels.Kernel, reason: str) -> None:
         super().__init__(
@@ -47,6 +55,11 @@ def from_inputs(
     :param X: [N, D].
     :param full_cov: whether the data points' whole block is wanted.
     :returns: blocks with no sample dimension.
+
+    >>> kernel = gpflow.kernels.SquaredExponential(lengthscales=[1.0, 2.0])
+    >>> K = gpflow_dkp.gram.from_inputs(kernel, X[:3], X)
+    >>> K.ii.shape, K.it.shape, K.tt.shape
+    (TensorShape([3, 3]), TensorShape([3, 10]), TensorShape([10]))
     """
     return covariance(kernel, InputBlocks(inducing_variable, X, full_cov=full_cov))
 
@@ -88,6 +101,11 @@ def covariance(kernel: kernels.Kernel, gram: GramBlocks) -> GramBlocks:
     :param kernel: a GPflow kernel with scalar parameters and all dimensions active; any on `InputBlocks`.
     :param gram: G over M inducing and N data points, with or without samples; `InputBlocks` are inputs.
     :raises KernelNotComputableFromGram: when G does not determine the kernel.
+
+    >>> kernel = gpflow.kernels.Matern52()
+    >>> G = gpflow_dkp.gram.FeatureBlocks(X[:3], X.T)
+    >>> np.allclose(gpflow_dkp.gram.covariance(kernel, G).it, kernel(X[:3], X))
+    True
     """
     return of_structure(kernel, gram)
 
@@ -299,6 +317,13 @@ def check_computable_from_gram(kernel: kernels.Kernel, *, features: bool = False
     Tries it on a small Gram matrix, so a user's registered kernel is asked like any other.
 
     :param features: the kernel will be given `FeatureBlocks` of genuine features.
+
+    >>> gpflow_dkp.gram.check_computable_from_gram(gpflow.kernels.Matern32())
+    >>> ard = gpflow.kernels.Matern32(lengthscales=[1.0, 2.0])
+    >>> gpflow_dkp.gram.check_computable_from_gram(ard)
+    Traceback (most recent call last):
+        ...
+    gpflow_dkp.gram.covariance.KernelNotComputableFromGram: ... one value of lengthscales ...
     """
     eye = tf.eye(2, dtype=gpflow.default_float())
     example = GramBlocks(eye, 0.5 * eye, tf.ones([2], eye.dtype))

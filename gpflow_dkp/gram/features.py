@@ -20,6 +20,10 @@ class ReLUFeatures(Kernel):
     layers whose draws are features give K: those of a `DGP`, and any layer's prior.
 
     :param variance: v.
+
+    >>> kernel = gpflow_dkp.gram.ReLUFeatures(variance=1.0)
+    >>> kernel(np.array([[1.0, -1.0], [2.0, 1.0]])).numpy().round(6).tolist()
+    [[2.0, 4.0], [4.0, 10.0]]
     """
 
     def __init__(self, variance: float | tf.Tensor = 1.0, name: str | None = None) -> None:

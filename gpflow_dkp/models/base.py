@@ -42,6 +42,14 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     :param num_samples: S of the training objective.
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param jitter: added to covariance matrices; default GPflow's.
+
+    >>> model = gpflow_dkp.models.DGP.from_data(X, Y, num_inducing=3)
+    >>> isinstance(model, gpflow_dkp.models.MonteCarloModel)
+    True
+    >>> bool(model.elbo((X, Y), seed=0) == model.elbo((X, Y), seed=0))
+    True
+    >>> model.predict_mixture(X, num_samples=4).mean.shape, model.predict_log_density((X, Y)).shape
+    (TensorShape([4, 10, 1]), TensorShape([10]))
     """
 
     _TF_MODULE_IGNORED_PROPERTIES = IGNORING_JITTER | {"kl_weight"}

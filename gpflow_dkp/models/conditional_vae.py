@@ -40,6 +40,12 @@ class ConditionalVAE(MonteCarloModel):
     :raises ValueError: in one line, for an argument of another type or size.
 
     Attributes: `decoder` is g, a `MultilayerPerceptron` of z and x side by side; `encoder` an `Encoder`.
+
+    >>> model = gpflow_dkp.models.ConditionalVAE(2, hidden_units=[5])
+    >>> model.predict_y_samples(X, num_samples=4, full_cov=False, seed=0).shape
+    TensorShape([4, 10, 1])
+    >>> bool(model.elbo((X, Y), seed=0) == model.elbo((X, Y), seed=0))
+    True
     """
 
     def __init__(

@@ -67,6 +67,17 @@ class DeepKernelProcess(MonteCarloModel):
     :param jitter: added to every covariance matrix and its diagonal; default GPflow's.
     :param precision: "full", or "mixed-gradient" or "mixed" for single precision in the backward
         products or throughout the blocks of the data points.
+
+    >>> kernel = gpflow.kernels.SquaredExponential
+    >>> layers = [
+    ...     gpflow_dkp.layers.WishartLayer(3, width=2, kernel=kernel()),
+    ...     gpflow_dkp.layers.InverseWishartLayer(3, kernel=kernel()),
+    ...     gpflow_dkp.layers.OutputGP(3, num_outputs=1, kernel=kernel()),
+    ... ]
+    >>> likelihood = gpflow.likelihoods.Gaussian(0.1)
+    >>> model = gpflow_dkp.models.DeepKernelProcess(layers, likelihood, X[:3])
+    >>> [None if G is None else G.shape for K, G in model.sample_grams(X, num_samples=4, seed=0)]
+    [TensorShape([4, 10, 10]), TensorShape([4, 10, 10]), None]
     """
 
     def __init__(

@@ -29,6 +29,17 @@ class DGP(ModelWithWidths):
     :param seed: of the layers' random starting values.
 
     Other arguments as in `DeepModel` and `DeepKernelProcess`.
+
+    >>> model = gpflow_dkp.models.DGP(
+    ...     [gpflow.kernels.SquaredExponential(), gpflow.kernels.SquaredExponential()],
+    ...     gpflow.likelihoods.Gaussian(0.1),
+    ...     X[:3],
+    ...     widths=[2],
+    ... )
+    >>> [type(layer).__name__ for layer in model.layers]
+    ['GlobalInducingGP', 'OutputGP']
+    >>> model.predict_f_samples(X, num_samples=4, seed=0).shape
+    TensorShape([4, 10, 1])
     """
 
     def __init__(

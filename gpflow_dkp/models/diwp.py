@@ -33,6 +33,13 @@ class DIWP(DeepModel):
     :param input_scale: learn a scale of each input feature, as `from_data` does with `ard`.
 
     Other arguments as in `DeepModel` and `DeepKernelProcess`.
+
+    >>> model = gpflow_dkp.models.DIWP.from_data(X, Y, depth=2, num_inducing=3)
+    >>> [type(layer).__name__ for layer in model.layers]
+    ['InputInverseWishart', 'InverseWishartLayer', 'OutputGP']
+    >>> mean, variance = model.predict_y(X, num_samples=4)
+    >>> mean.shape, bool(np.all(variance > 0.0))
+    (TensorShape([10, 1]), True)
     """
 
     def __init__(

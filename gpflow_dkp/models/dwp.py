@@ -30,6 +30,12 @@ class DWP(ModelWithWidths):
     :param seed: of the layers' random starting values.
 
     Other arguments as in `DeepModel` and `DeepKernelProcess`.
+
+    >>> model = gpflow_dkp.models.DWP.from_data(X, Y, depth=2, num_inducing=3)
+    >>> history = gpflow_dkp.training.fit(model, (X, Y), num_steps=3, progress=False)
+    >>> mean, variance = model.predict_y(X, num_samples=4)
+    >>> mean.shape, bool(np.all(variance > 0.0))
+    (TensorShape([10, 1]), True)
     """
 
     def __init__(

@@ -73,6 +73,14 @@ class GWI(GWIFromData, TemperedModel):
     [P, M, M], lower triangular, and `q_mu` [M, P] for the mean "svgp", both of L^{-1} f(Z), as in GPflow's
     whitened SVGP. `mean` is m_Q, None for "svgp". `temperature` [P] multiplies predictive variances;
     `temper` chooses it, training ignores it.
+
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> model = gpflow_dkp.models.GWI(kernel, likelihood, X[:3])
+    >>> bool(model.squared_distance(X) < 1e-3)  # it starts at the prior
+    True
+    >>> model.start_at_sparse_posterior((X, Y), noise_variance=0.1)
+    >>> bool(model.squared_distance(X) > 0.1), model.objective_is_bound
+    (True, False)
     """
 
     def __init__(

@@ -52,6 +52,14 @@ class LatentVariableDGP(MonteCarloModel):
     :param doubly_reparametrised: the encoder's gradient by [Tucker et al. 2019, arXiv:1810.04152], of
         lower variance for many importance samples at up to three times the cost; for "iwvi".
     :param jitter: added to covariances, of all the layers; default each layer's own.
+
+    >>> model = gpflow_dkp.models.LatentVariableDGP.from_architecture(
+    ...     "LV-GP", (X, Y), num_inducing=3, num_importance_samples=2
+    ... )
+    >>> [type(layer).__name__ for layer in model.layers]
+    ['LatentVariableLayer', 'SparseGP']
+    >>> model.predict_mixture(X, num_samples=4).mean.shape
+    TensorShape([4, 10, 1])
     """
 
     def __init__(

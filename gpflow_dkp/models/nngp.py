@@ -26,6 +26,15 @@ class NNGP(DeepModel):
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
 
     Other arguments as in `DeepModel` and `DeepKernelProcess`.
+
+    >>> settings = {"num_inducing": 10, "kernel": "relu"}
+    >>> model = gpflow_dkp.models.NNGP.from_data(X, Y, depth=3, **settings)
+    >>> type(model.output_layer.kernel).__name__, len(model.kernels)
+    ('Composed', 3)
+    >>> one_layer = [cls.from_data(X, Y, depth=1, **settings)
+    ...              for cls in (gpflow_dkp.models.NNGP, gpflow_dkp.models.DWP)]
+    >>> np.allclose(*(model.elbo((X, Y)) for model in one_layer))
+    True
     """
 
     def __init__(

@@ -34,6 +34,12 @@ def observation_distribution(likelihood: Likelihood, X: tf.Tensor, F: tf.Tensor)
     Register a likelihood of your own with `@observation_distribution.register(MyLikelihood)`.
 
     :raises ValueError: for a likelihood that has no registration.
+
+    >>> f = np.zeros([10, 1])
+    >>> poisson = gpflow.likelihoods.Poisson()
+    >>> counts = gpflow_dkp.models.observation_distribution(poisson, X, f)
+    >>> np.allclose(counts.mean(), 1.0)  # exp(0)
+    True
     """
     raise ValueError(
         f"likelihood: got {type(likelihood).__name__}, of which no distribution is known; register it "

@@ -44,6 +44,14 @@ class Posterior:
     :param num_samples: S; a model without hidden layers needs one.
     :param seed: int, stateless seed or None.
     :param draws: those of another posterior of the same arguments; default fresh ones.
+
+    >>> model = gpflow_dkp.models.DWP.from_data(X, Y, num_inducing=3)
+    >>> posterior = model.posterior(num_samples=4, seed=0)
+    >>> posterior.mixture(X).mean.shape
+    TensorShape([4, 10, 1])
+    >>> of_all, of_two = posterior.predict_f(X), posterior.predict_f(X[:2])
+    >>> np.allclose(of_all[0][:2], of_two[0])  # a point's prediction is its own
+    True
     """
 
     def __init__(

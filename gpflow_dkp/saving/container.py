@@ -23,7 +23,13 @@ LENGTH = struct.Struct("<Q")
 
 
 class SavingError(ValueError):
-    """A model that cannot be saved, or a file that is none, cut short, altered or of a later version."""
+    """A model that cannot be saved, or a file that is none, cut short, altered or of a later version.
+
+    >>> gpflow_dkp.saving.loads(b"these bytes are of something else")
+    Traceback (most recent call last):
+        ...
+    gpflow_dkp.saving.container.SavingError: the data is no model that gpflow_dkp saved...
+    """
 
 
 def pack(arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> bytes:

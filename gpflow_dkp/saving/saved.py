@@ -24,6 +24,15 @@ def save(value: Any, path: str | Path) -> None:
 
     :param path: any name; its folder must exist.
     :raises SavingError: for what cannot be saved, or a path that cannot be written to.
+
+    >>> import pathlib, tempfile
+    >>> kernel = gpflow.kernels.SquaredExponential(variance=2.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "kernel.safetensors")
+    ...     gpflow_dkp.saving.save(kernel, path)
+    ...     loaded = gpflow_dkp.saving.load(path)
+    >>> np.allclose(loaded(X), kernel(X))
+    True
     """
     path = Path(path)
     data = dumps(value)
@@ -54,6 +63,15 @@ def load(path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> A
     :param custom_objects: classes of yours by name, such as {"MyKernel": MyKernel}, and functions.
     :raises SavingError: for a file that is no saved model, is cut short, was altered, is of a later version,
         or has a class that `custom_objects` is to have.
+
+    >>> import pathlib, tempfile
+    >>> model = gpflow_dkp.models.DGP.from_data(X, Y, num_inducing=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.safetensors")
+    ...     model.save(path)
+    ...     loaded = gpflow_dkp.load(path)
+    >>> np.allclose(model.predict_y(X, num_samples=4), loaded.predict_y(X, num_samples=4))
+    True
     """
     try:
         data = Path(path).read_bytes()
@@ -65,7 +83,14 @@ def load(path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> A
 
 
 def dumps(value: Any) -> bytes:
-    """What `save` writes."""
+    """What `save` writes.
+
+    >>> data = gpflow_dkp.saving.dumps(gpflow.kernels.Matern32(lengthscales=2.0))
+    >>> type(data).__name__
+    'bytes'
+    >>> np.allclose(gpflow_dkp.saving.loads(data).lengthscales, 2.0)
+    True
+    """
     encoder = Encoder()
     root = encoder.encode(value, "")
     description = {
@@ -82,6 +107,13 @@ def loads(
     """`load` of bytes.
 
     :param origin: what errors call them.
+
+    >>> class MyKernel(gpflow.kernels.SquaredExponential):
+    ...     pass
+    >>> data = gpflow_dkp.saving.dumps(MyKernel(variance=2.0))
+    >>> kernel = gpflow_dkp.saving.loads(data, {"MyKernel": MyKernel})
+    >>> type(kernel).__name__, np.allclose(kernel.variance, 2.0)
+    ('MyKernel', True)
     """
     custom_objects = check_custom_objects(custom_objects)
     arrays, description = unpack(data, origin)

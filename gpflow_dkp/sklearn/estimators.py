@@ -200,17 +200,34 @@ class GWIEstimator(Estimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DWPRegressor(WishartEstimator, Regressor):
-    """Regression by a deep Wishart process; parameters as in `WishartEstimator` and `Regressor`."""
+    """Regression by a deep Wishart process; parameters as in `WishartEstimator` and `Regressor`.
+
+    >>> estimator = gpflow_dkp.sklearn.DWPRegressor(num_inducing=3, num_steps=3, random_state=0)
+    >>> list(estimator.fit(X, Y[:, 0]).predict_distribution(X).columns)
+    ['mean', 'std', 'quantile_0.05', 'quantile_0.5', 'quantile_0.95']
+    """
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DWPClassifier(WishartEstimator, Classifier):
-    """Classification by a deep Wishart process; parameters as in `WishartEstimator`."""
+    """Classification by a deep Wishart process; parameters as in `WishartEstimator`.
+
+    >>> estimator = gpflow_dkp.sklearn.DWPClassifier(num_inducing=3, num_steps=3, random_state=0)
+    >>> labels = np.where(Y[:, 0] > 0.0, "up", "down")
+    >>> probabilities = estimator.fit(X, labels).predict_proba(X)
+    >>> estimator.classes_.tolist(), np.allclose(probabilities.sum(axis=1), 1.0)
+    (['down', 'up'], True)
+    """
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DGPRegressor(WideEstimator, Regressor):
-    """Regression by a deep GP; parameters as in `WideEstimator` and `Regressor`."""
+    """Regression by a deep GP; parameters as in `WideEstimator` and `Regressor`.
+
+    >>> estimator = gpflow_dkp.sklearn.DGPRegressor(num_inducing=3, num_steps=3, random_state=0)
+    >>> estimator.fit(X, np.hstack([Y, -Y])).predict(X).shape  # two outputs
+    (10, 2)
+    """
 
     model_class = DGP
 
@@ -220,6 +237,10 @@ class DIWPRegressor(DeepEstimator, Regressor):
     """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`.
 
     Five samples in training, by default: they give the bound of ten in half of the time (docs/training.md).
+
+    >>> estimator = gpflow_dkp.sklearn.DIWPRegressor(num_inducing=3, num_steps=3, random_state=0)
+    >>> estimator.fit(X, Y[:, 0]).sample_y(X, n_samples=4).shape
+    (10, 4)
     """
 
     num_samples: int = 5
@@ -232,6 +253,11 @@ class DIWPClassifier(DeepEstimator, Classifier):
     """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`.
 
     Five samples in training, by default, as in `DIWPRegressor`.
+
+    >>> estimator = gpflow_dkp.sklearn.DIWPClassifier(depth=1, num_inducing=3, num_steps=3)
+    >>> labels = np.where(Y[:, 0] > 0.0, "up", "down")
+    >>> estimator.fit(X, labels).log_density(X, labels).shape
+    (10,)
     """
 
     num_samples: int = 5
@@ -241,7 +267,12 @@ class DIWPClassifier(DeepEstimator, Classifier):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NNGPRegressor(DeepEstimator, Regressor):
-    """Regression by the infinite-width limit; parameters as in `DeepEstimator` and `Regressor`."""
+    """Regression by the infinite-width limit; parameters as in `DeepEstimator` and `Regressor`.
+
+    >>> estimator = gpflow_dkp.sklearn.NNGPRegressor(num_inducing=3, num_steps=3, random_state=0)
+    >>> estimator.fit(X, Y[:, 0]).predict(X).shape, estimator.n_iter_
+    ((10,), 3)
+    """
 
     model_class = NNGP
 
@@ -258,6 +289,12 @@ class LatentVariableDGPRegressor(Regressor):
     :param num_samples: estimates of the bound in a training step, of which the mean is taken.
 
     Other parameters as in `Regressor` and `Estimator`.
+
+    >>> estimator = gpflow_dkp.sklearn.LatentVariableDGPRegressor(
+    ...     architecture="LV-GP", num_inducing=3, num_steps=3, random_state=0
+    ... )
+    >>> estimator.fit(X, Y[:, 0]).log_density(X, Y[:, 0]).shape
+    (10,)
     """
 
     architecture: str = "LV-GP-GP"
@@ -291,12 +328,24 @@ class LatentVariableDGPRegressor(Regressor):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GWIRegressor(GWIEstimator, Regressor):
-    """Regression by Gaussian Wasserstein inference; parameters as in `GWIEstimator` and `Regressor`."""
+    """Regression by Gaussian Wasserstein inference; parameters as in `GWIEstimator` and `Regressor`.
+
+    >>> estimator = gpflow_dkp.sklearn.GWIRegressor(mean="svgp", num_steps=3, random_state=0)
+    >>> mean, std = estimator.fit(X, Y[:, 0]).predict(X, return_std=True)
+    >>> mean.shape, bool(np.all(std > 0.0))
+    ((10,), True)
+    """
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GWIClassifier(GWIEstimator, Classifier):
-    """Classification by Gaussian Wasserstein inference; parameters as in `GWIEstimator`."""
+    """Classification by Gaussian Wasserstein inference; parameters as in `GWIEstimator`.
+
+    >>> estimator = gpflow_dkp.sklearn.GWIClassifier(mean="svgp", num_steps=3, random_state=0)
+    >>> labels = Y[:, 0] > 0.0
+    >>> set(estimator.fit(X, labels).predict(X).tolist()) <= {False, True}
+    True
+    """
 
     @property
     def _num_predicted(self) -> int:

@@ -29,6 +29,11 @@ class Column:
 
     :param name: as the table has it.
     :param categories: of text, in order; None of numbers.
+
+    >>> towns = gpflow_dkp.tables.Column("town", ("Bath", "York"))
+    >>> numbers = gpflow_dkp.tables.Column("rain")
+    >>> gpflow_dkp.tables.Columns((numbers, towns)).feature_names
+    ['rain', 'town=Bath', 'town=York']
     """
 
     name: str
@@ -37,7 +42,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that make a matrix, in order: of numbers as they are, of text one for each category."""
+    """The columns that make a matrix, in order: of numbers as they are, of text one for each category.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"rain": [0.5, 1.5], "town": ["York", "Bath"]})
+    >>> columns = gpflow_dkp.tables.Columns.of(table, "towns.csv")
+    >>> columns.matrix(table, "towns.csv").tolist()
+    [[0.5, 0.0, 1.0], [1.5, 1.0, 0.0]]
+    >>> columns.describe()
+    '1 column of numbers, town as 2 columns (Bath, York)'
+    """
 
     columns: tuple[Column, ...]
 

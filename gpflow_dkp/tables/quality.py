@@ -24,6 +24,13 @@ class Quality:
     :param error: root mean squared error [P], or the fraction of classes that are wrong [1].
     :param scale: standard deviation of the targets [P], or what the most frequent class would have wrong [1].
     :param coverage: fraction of targets within each of the central intervals of `LEVELS`; empty for classes.
+
+    >>> quality = gpflow_dkp.tables.Quality(
+    ...     num_rows=10, log_density=-0.5, baseline_log_density=-0.75,
+    ...     error=np.array([0.1]), scale=np.array([0.4]), coverage=np.empty(0),
+    ... )
+    >>> print(quality.sentence())
+    On 10 rows that had no part in the training, 90 % of the classes are right ...
     """
 
     num_rows: int

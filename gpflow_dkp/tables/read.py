@@ -11,7 +11,14 @@ if TYPE_CHECKING:
 
 
 class TableError(ValueError):
-    """A table that cannot be read or used, and where and why."""
+    """A table that cannot be read or used, and where and why.
+
+    >>> import pandas as pd
+    >>> gpflow_dkp.tables.Columns.of(pd.DataFrame({"rain": [0.5, np.nan]}), "rain.csv")
+    Traceback (most recent call last):
+        ...
+    gpflow_dkp.tables.read.TableError: rain.csv has missing or infinite values, by column: ...
+    """
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -19,6 +26,15 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
     :raises TableError: for a file that holds no table, or whose columns have no names of their own.
     :raises OSError: for a file that cannot be read.
+
+    >>> import pathlib, tempfile
+    >>> import pandas as pd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rain.csv")
+    ...     pd.DataFrame({"rain": [0.5, 1.5], "town": ["York", "Bath"]}).to_csv(path, index=False)
+    ...     table = gpflow_dkp.tables.read_table(path)
+    >>> list(table.columns), len(table)
+    (['rain', 'town'], 2)
     """
     path = Path(path)
     readers = {".parquet": _read_parquet, ".arff": _read_arff}

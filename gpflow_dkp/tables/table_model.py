@@ -27,6 +27,13 @@ class TableModel:
     :param num_rows: of the training table.
     :param baseline: mean [P] and standard deviation [P] of the training targets, or each class' frequency.
     :param held_out: how good it was on rows that it was not trained on; None if there were none.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"rain": X[:, 0], "town": ["Bath", "York"] * 5, "yield": Y[:, 0]})
+    >>> estimator = gpflow_dkp.sklearn.NNGPRegressor(num_inducing=3, num_steps=3, random_state=0)
+    >>> model = gpflow_dkp.tables.TableModel.fit(estimator, table, ["yield"])
+    >>> list(model.predict(table).columns)
+    ['mean', 'std', 'quantile_0.05', 'quantile_0.5', 'quantile_0.95']
     """
 
     estimator: Any

@@ -15,7 +15,16 @@ _ABSENT = object()
 
 
 class CheckpointError(ValueError):
-    """The checkpoint directory holds nothing that this run can go on from."""
+    """The checkpoint directory holds nothing that this run can go on from.
+
+    >>> import tempfile
+    >>> model = gpflow_dkp.models.NNGP.from_data(X, Y, num_inducing=3)
+    >>> with tempfile.NamedTemporaryFile() as file:  # where a folder is needed
+    ...     gpflow_dkp.training.fit(model, (X, Y), num_steps=1, checkpoint_dir=file.name)
+    Traceback (most recent call last):
+        ...
+    gpflow_dkp.training.checkpoint.CheckpointError: checkpoint_dir: cannot write ...
+    """
 
 
 class UnusableCheckpoint(CheckpointError):  # noqa: N818  # says what happened

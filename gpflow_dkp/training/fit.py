@@ -113,6 +113,12 @@ def fit(
         left.
     :raises ValueError: for bad data or settings, or a checkpoint of another run.
     :raises TrainingFailed: when no jitter makes a step finite, naming the layer.
+
+    >>> model = gpflow_dkp.models.DGP.from_data(X, Y, num_inducing=3)
+    >>> before = model.trainable_variables[0].numpy()
+    >>> history = gpflow_dkp.training.fit(model, (X, Y), num_steps=5, batch_size=4, progress=False)
+    >>> history.num_steps, np.allclose(model.trainable_variables[0], before)
+    (5, False)
     """
     trainer = Trainer(
         model,

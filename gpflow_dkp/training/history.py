@@ -24,6 +24,10 @@ class History:
     :param position: the part of the schedules that is done, from 0 to 1.
     :param flat_from: the step at which the bound had stopped rising, where the run was to go on until then.
     :param ended: why the run ended, empty before.
+
+    >>> history = gpflow_dkp.training.History(elbo=[-1.5, -1.0], validation=[(1, -2.0), (2, -3.0)])
+    >>> history.num_steps, history.best_validation
+    (2, (1, -2.0))
     """
 
     elbo: list[float] = field(default_factory=list)

@@ -30,6 +30,16 @@ class Recipe:
     :param annealing: the part of the steps over which the KL term's weight rises to its value.
     :param natural_gradient: step size of the output layer's natural gradients, as of `fit`.
     :raises ValueError: for values that are none of these.
+
+    >>> recipe = gpflow_dkp.training.Recipe(learning_rate=0.01, scales={"mu": 3.0}, annealing=0.0)
+    >>> model = gpflow_dkp.models.NNGP.from_data(X, Y, num_inducing=3)
+    >>> arguments = {"schedule": recipe, "num_steps": 3, "progress": False}
+    >>> gpflow_dkp.training.fit(model, (X, Y), **arguments).num_steps
+    3
+    >>> gpflow_dkp.training.Recipe(annealing=1.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: annealing: got 1.0, needs a part of the steps from 0 to below 1
     """
 
     learning_rate: LearningRate = FAST_LEARNING_RATE

@@ -30,7 +30,14 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class ExponentialDecay:
-    """rate * factor^n from step n * every on, n = 0, 1, ...; factor 0.98 every 1 000 steps as in [ICML19]."""
+    """rate * factor^n from step n * every on, n = 0, 1, ...; factor 0.98 every 1 000 steps as in [ICML19].
+
+    >>> decay = gpflow_dkp.training.ExponentialDecay(0.01, factor=0.5, every=100)
+    >>> [decay.rate * decay.factor ** (step // decay.every) for step in (0, 99, 100, 250)]
+    [0.01, 0.01, 0.005, 0.0025]
+    >>> gpflow_dkp.training.Recipe(learning_rate=decay).learning_rate is decay
+    True
+    """
 
     rate: float
     factor: float = 0.98
@@ -39,7 +46,14 @@ class ExponentialDecay:
 
 @dataclass(frozen=True)
 class Cosine:
-    """From 0 to `rate` over the part `warmup` of the steps, then down a half cosine to `floor` x `rate`."""
+    """From 0 to `rate` over the part `warmup` of the steps, then down a half cosine to `floor` x `rate`.
+
+    >>> rate = gpflow_dkp.training.Cosine(0.02)
+    >>> rate
+    Cosine(rate=0.02, warmup=0.05, floor=0.01)
+    >>> gpflow_dkp.training.Recipe(learning_rate=rate).learning_rate is rate
+    True
+    """
 
     rate: float
     warmup: float = 0.05

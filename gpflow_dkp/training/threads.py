@@ -15,6 +15,16 @@ def configure_threads(num_threads: int | None = None) -> None:
 
     :param num_threads: default the number of processors this process may use.
     :raises ValueError: if it is not positive, or TensorFlow has started.
+
+    >>> gpflow_dkp.training.configure_threads(0)
+    Traceback (most recent call last):
+        ...
+    ValueError: num_threads: got 0, needs at least 1
+    >>> total = tf.reduce_sum(X)
+    >>> gpflow_dkp.training.configure_threads(4)
+    Traceback (most recent call last):
+        ...
+    ValueError: configure_threads: TensorFlow has already run an operation; call it first
     """
     if num_threads is None:
         num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

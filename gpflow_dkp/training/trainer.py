@@ -43,7 +43,15 @@ JITTER_FACTORS = (10.0, 100.0, 1000.0)
 
 
 class TrainingFailed(ValueError):  # noqa: N818  # says what happened
-    """A step's loss or gradient is not finite with any jitter that was tried."""
+    """A step's loss or gradient is not finite with any jitter that was tried.
+
+    >>> model = gpflow_dkp.models.NNGP.from_data(X, Y, num_inducing=3)
+    >>> _ = model.likelihood.variance.unconstrained_variable.assign(np.nan)
+    >>> gpflow_dkp.training.fit(model, (X, Y), num_steps=1, progress=False)
+    Traceback (most recent call last):
+        ...
+    gpflow_dkp.training.trainer.TrainingFailed: ... likelihood.variance ... is not finite...
+    """
 
 
 class Trainer:

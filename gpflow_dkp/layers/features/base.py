@@ -27,6 +27,12 @@ class Observed(NamedTuple):
     :param X: [N, D].
     :param Y: [N, P].
     :param rows: which rows of the training set they are [N], or None for all of them in order.
+
+    >>> encoder = gpflow_dkp.layers.Encoder(input_dim=3)
+    >>> layer = gpflow_dkp.layers.LatentVariableLayer(encoder=encoder)
+    >>> mean, variance = layer.latent_posterior(gpflow_dkp.layers.Observed(X, Y))
+    >>> mean.shape
+    TensorShape([10, 1])
     """
 
     X: tf.Tensor
@@ -40,6 +46,13 @@ class FeatureLayer(gpflow.Module, abc.ABC):
     `sample` gives what the layer's inducing points fix, `condition` draws the features of points given
     that. For a layer of your own write these two, `prior_sample` and `output_dim_of`; `marginals` too for
     one that may come last.
+
+    >>> layer = gpflow_dkp.layers.SparseGP(gpflow.kernels.SquaredExponential(), X[:3], 1)
+    >>> isinstance(layer, gpflow_dkp.layers.FeatureLayer)
+    True
+    >>> features = np.tile(X, [4, 1, 1])  # four samples
+    >>> layer.condition(layer.sample(), features, seed=0).shape
+    TensorShape([4, 10, 1])
     """
 
     latent_dim = 0

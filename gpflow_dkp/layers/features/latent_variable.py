@@ -31,6 +31,11 @@ class Encoder(MultilayerPerceptron):
     :param widths: of the tanh layers.
     :param bias: added to the log variance: negative for a posterior that starts narrow.
     :param seed: of the weights' starting values.
+
+    >>> encoder = gpflow_dkp.layers.Encoder(input_dim=3, latent_dim=2)
+    >>> mean, variance = encoder(np.hstack([X, Y]))
+    >>> mean.shape, variance.shape
+    (TensorShape([10, 2]), TensorShape([10, 2]))
     """
 
     def __init__(
@@ -84,6 +89,12 @@ class LatentVariableLayer(FeatureLayer):
     :param latent_dim: d.
     :param encoder: from x and y side by side [N, D + P] to mean and variance [N, d], as `Encoder`.
     :param num_points: N, for free parameters `mean` [N, d] and `variance` [N, d] instead.
+
+    >>> encoder = gpflow_dkp.layers.Encoder(input_dim=3)
+    >>> layer = gpflow_dkp.layers.LatentVariableLayer(latent_dim=1, encoder=encoder)
+    >>> features = layer.prior_sample(X[None], seed=0)
+    >>> features.shape, np.allclose(features[0, :, :2], X)
+    (TensorShape([1, 10, 3]), True)
     """
 
     def __init__(

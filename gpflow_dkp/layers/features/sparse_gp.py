@@ -74,6 +74,15 @@ class SparseGP(FeatureLayer):
 
     Variational parameters: `q_mu` [M, L] and lower-triangular `q_sqrt` [L, M, M], as in GPflow. `jitter`
     is added to the inducing covariance and to that of points drawn jointly.
+
+    >>> layer = gpflow_dkp.layers.SparseGP(gpflow.kernels.SquaredExponential(), X[:3], 2)
+    >>> mean, variance = layer.marginals(X)
+    >>> mean.shape, np.allclose(variance, 1.0)  # q starts at the prior
+    (TensorShape([10, 2]), True)
+    >>> layer.start_at_regression(X, np.hstack([Y, -Y]), noise_variance=0.1)
+    >>> mean, variance = layer.marginals(X)
+    >>> np.allclose(mean[:, 0], -mean[:, 1]), bool(np.all(variance < 1.0))
+    (True, True)
     """
 
     _TF_MODULE_IGNORED_PROPERTIES = IGNORING_JITTER

@@ -46,6 +46,12 @@ class FeatureDraw(NamedTuple):
     :param features: F [S, M, D].
     :param log_ratio: [S].
     :param prior: K_ii [S, M, M], or [M, M] for all samples.
+
+    >>> layer = gpflow_dkp.layers.WishartLayer(num_inducing=3, width=2)
+    >>> draw = layer.prior_sample(gpflow.kernels.SquaredExponential()(X[:3]), seed=0)
+    >>> F = draw.features[0]
+    >>> np.allclose(draw.inducing.ii[0], F @ tf.transpose(F))
+    True
     """
 
     features: tf.Tensor
@@ -66,6 +72,15 @@ class GramLayer(gpflow.Module, abc.ABC):
     write these two and `prior_sample`.
 
     :param kernel: on Gram matrices, or on the inputs in a model's first layer; None for K = G.
+
+    >>> kernel = gpflow.kernels.SquaredExponential()
+    >>> layer = gpflow_dkp.layers.WishartLayer(num_inducing=3, width=2, kernel=kernel)
+    >>> isinstance(layer, gpflow_dkp.layers.GramLayer)
+    True
+    >>> K = layer.covariance(gpflow_dkp.gram.InputBlocks(X[:3], X), jitter=1e-6)
+    >>> G, log_ratio = layer.propagate(K, seed=0, num_samples=4)
+    >>> G.ii.shape, G.it.shape, G.tt.shape
+    (TensorShape([4, 3, 3]), TensorShape([4, 3, 10]), TensorShape([4, 10]))
     """
 
     def __init__(self, kernel: Kernel | None = None, *, name: str | None = None) -> None:
@@ -198,6 +213,14 @@ def condition_features(
 
     :param draw: features F_i [S, M, D], D at most `width`.
     :param seed: of eps, standard normals [S, width, N].
+
+    >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
+    >>> draw = gpflow_dkp.layers.WishartLayer(3, width=2).prior_sample(K.ii, seed=0)
+    >>> G = gpflow_dkp.layers.condition_features(draw, K.it, K.tt, 0, width=2, scale=0.5)
+    >>> G.data.shape
+    TensorShape([1, 2, 10])
+    >>> np.allclose(G.data[0, :, :3], tf.transpose(draw.features[0]), atol=1e-3)  # at Z itself
+    True
     """
     check_noise(full_cov, common_noise)
     K_it, K_tt = tf.convert_to_tensor(K_it), tf.convert_to_tensor(K_tt)

@@ -61,6 +61,14 @@ class GlobalInducingGP(GramLayer):
 
     Variational parameters: `v` [M, P] and the Cholesky factor of Lambda, `precision_tril` [M, M],
     shared by the outputs.
+
+    >>> layer = gpflow_dkp.layers.GlobalInducingGP(num_inducing=3, width=2)
+    >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
+    >>> draw = layer.sample(K.ii, seed=0, num_samples=4)
+    >>> draw.features.shape
+    TensorShape([4, 3, 2])
+    >>> layer.condition(draw, K.it, K.tt, seed=0).it.shape
+    TensorShape([4, 3, 10])
     """
 
     def __init__(

@@ -107,6 +107,12 @@ class InputInverseWishart(GramLayer):
 
     Parameters: `delta` > 0, of the prior and the posterior; variational `gamma` > 0 and `V` [N_0, r];
     `bias` and `scale` [N_0], or None. `jitter` is added to G where Omega is not formed.
+
+    >>> layer = gpflow_dkp.layers.InputInverseWishart(num_inducing=3, num_features=2)
+    >>> inputs = layer.covariance(gpflow_dkp.gram.InputBlocks(X[:3], X))
+    >>> G, log_ratio = layer.propagate(inputs, seed=0, num_samples=4)
+    >>> G.it.shape, log_ratio.shape
+    (TensorShape([4, 3, 10]), TensorShape([4]))
     """
 
     _TF_MODULE_IGNORED_PROPERTIES = IGNORING_JITTER

@@ -82,6 +82,12 @@ class InverseWishartLayer(GramLayer):
         closed form; "sampled" gives log P - log Q at the draw, as the paper does.
 
     Parameters: `delta` > 0, of the prior and the posterior; variational `gamma` > 0 and `V` [M, M].
+
+    >>> layer = gpflow_dkp.layers.InverseWishartLayer(num_inducing=3, delta=1e6)
+    >>> K_ii = gpflow.kernels.SquaredExponential()(X[:3])
+    >>> G = layer.prior_sample(K_ii, seed=0).inducing.ii[0]
+    >>> np.allclose(G, K_ii, atol=0.02)  # a large delta: near the mean
+    True
     """
 
     def __init__(

@@ -33,6 +33,12 @@ class Marginals(NamedTuple):
     :param mean: [..., N, P].
     :param variance: [..., N, P], or the covariance [..., P, N, N].
     :param log_ratio: -KL(Q || P), summed over the outputs [...].
+
+    >>> layer = gpflow_dkp.layers.OutputGP(num_inducing=3, num_outputs=1)
+    >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
+    >>> marginals = layer.marginals(K)
+    >>> marginals.mean.shape, marginals.variance.shape, bool(marginals.log_ratio < 0.0)
+    (TensorShape([10, 1]), TensorShape([10, 1]), True)
     """
 
     mean: tf.Tensor
@@ -66,6 +72,13 @@ class OutputGP(GramLayer):
     :param shared_precision: one Lambda for all outputs, or one for each as in [ICML21] equation 21.
 
     Variational parameters: `v` [M, P] and `precision_tril` [M, M], or [P, M, M] unless it is shared.
+
+    >>> layer = gpflow_dkp.layers.OutputGP(num_inducing=3, num_outputs=1)
+    >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
+    >>> draw = layer.sample(K.ii)
+    >>> mean, variance = layer.condition(draw, K.it, K.tt)
+    >>> mean.shape, bool(np.all(variance < 1.0))
+    (TensorShape([10, 1]), True)
     """
 
     def __init__(

@@ -32,6 +32,14 @@ class WishartLayer(GramLayer):
 
     The variational parameters of the posterior can be read here too: `q`, `V`, `A`, `B`, `alpha`, `beta`,
     `mu`, `sigma`.
+
+    >>> layer = gpflow_dkp.layers.WishartLayer(num_inducing=3, width=5, posterior="gw")
+    >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
+    >>> draw = layer.sample(K.ii, seed=0, num_samples=4)
+    >>> draw.inducing.ii.shape
+    TensorShape([4, 3, 3])
+    >>> layer.condition(draw, K.it, K.tt, seed=0).tt.shape
+    TensorShape([4, 10])
     """
 
     def __init__(

@@ -52,6 +52,15 @@ class WishartPosterior(gpflow.Module, abc.ABC):
 
     :param num_inducing: M.
     :param width: nu.
+
+    >>> class PriorAsPosterior(gpflow_dkp.layers.WishartPosterior):
+    ...     def sample(self, K, *, seed=None, num_samples=None):
+    ...         prior = gpflow_dkp.layers.WishartLayer(self.num_inducing, self.width)
+    ...         return prior.prior_sample(K, seed=seed, num_samples=num_samples)
+    >>> layer = gpflow_dkp.layers.WishartLayer(3, 2, PriorAsPosterior(3, 2))
+    >>> draw = layer.sample(gpflow.kernels.SquaredExponential()(X[:3]), seed=0)
+    >>> float(draw.log_ratio[0])  # nothing parts the two
+    0.0
     """
 
     def __init__(self, num_inducing: int, width: int, *, name: str | None = None) -> None:
@@ -98,6 +107,12 @@ class GWPosterior(WishartPosterior):
     :param seed: of the random starting value of `mu`.
 
     Parameters: `q` [], `V` [M, M], `alpha` [p], `beta` [p], `mu` [M, p], `sigma` [M, p], p = min(M, nu).
+
+    >>> posterior = gpflow_dkp.layers.GWPosterior(num_inducing=3, width=2)
+    >>> K = gpflow.kernels.SquaredExponential()(X[:3])
+    >>> draw = posterior.sample(K, seed=0, num_samples=4)
+    >>> draw.features.shape, draw.log_ratio.shape
+    (TensorShape([4, 3, 2]), TensorShape([4]))
     """
 
     def __init__(
@@ -229,6 +244,10 @@ class AGWPosterior(GWPosterior):
     """A-GW ([UAI23] equation 24): A = chol((1 - q) K / nu + q V V^T) A' with a dense `A` = A' [M, M].
 
     Arguments as in `GWPosterior`.
+
+    >>> posterior = gpflow_dkp.layers.AGWPosterior(num_inducing=3, width=2)
+    >>> sorted(gpflow.utilities.parameter_dict(posterior))
+    ['.A', '.V', '.alpha', '.beta', '.mu', '.q', '.sigma']
     """
 
     def __init__(
@@ -266,6 +285,14 @@ class ABGWPosterior(AGWPosterior):
 
     B has a unit diagonal: its diagonal is redundant with alpha, beta, mu and sigma. Arguments as in
     `GWPosterior`.
+
+    >>> posterior = gpflow_dkp.layers.ABGWPosterior(num_inducing=3, width=2)
+    >>> posterior.A.shape, posterior.B.shape
+    (TensorShape([3, 3]), TensorShape([2, 2]))
+    >>> K = gpflow.kernels.SquaredExponential()(X[:3])
+    >>> G, log_q = posterior.distribution(K).experimental_sample_and_log_prob(seed=0)
+    >>> G.shape, log_q.shape
+    (TensorShape([3, 3]), TensorShape([]))
     """
 
     def __init__(
