@@ -89,6 +89,8 @@ class Mixture(NamedTuple):
         tails = np.maximum(tails, np.finfo(mean.dtype.as_numpy_dtype).tiny)
         signs = tf.constant(np.where(lower, 1.0, -1.0), mean.dtype)
 
+        # Outside a function TensorFlow would rewrite all that this calls, which takes seconds.
+        @tf.autograph.experimental.do_not_convert
         def at_level(level: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             tail, sign = level
             return sign * _lower_quantile(sign * mean, scale, tail)

@@ -21,7 +21,6 @@ class GramBlocks:
     :param ii: inducing-inducing [..., M, M].
     :param it: inducing-data [..., M, N].
     :param tt: the data points' own diagonal [..., N], or the whole of their block [..., N, N].
-
     :param full_cov: whether `tt` is the whole block; by default its rank says, which computes `ii`.
 
     Each is a tensor, or a function that returns it when it is first needed. The leading dimensions, if

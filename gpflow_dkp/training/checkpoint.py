@@ -15,7 +15,7 @@ _ABSENT = object()
 
 
 class CheckpointError(ValueError):
-    """The checkpoint directory holds nothing that this run can go on from.
+    """The checkpoint directory holds nothing that this run can go on from, or cannot be written to.
 
     >>> import tempfile
     >>> model = gpflow_dkp.models.NNGP.from_data(X, Y, num_inducing=3)
