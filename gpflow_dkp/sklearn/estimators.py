@@ -31,6 +31,8 @@ class DeepEstimator(Estimator):
     :param kernel: as in `Estimator`, or "auto".
     :param num_inducing: inducing points; no more are used than the training set has distinct rows.
     :param num_samples: of the hidden layers, in training.
+    :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
+        default, training ends at the same bounds sooner, and predictions are as precise.
 
     With "auto" one model is trained for each depth from 1 to 3, for each kernel that has a name, or for each
     pair of them, and that of the highest bound is kept. Each takes `num_steps`; `max_seconds` is the time of
@@ -44,6 +46,7 @@ class DeepEstimator(Estimator):
     depth: int | Literal["auto"] = 2
     num_inducing: int = 100
     num_samples: int = 10
+    precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
 
     model_class: ClassVar[type[DeepModel]]
 
@@ -55,6 +58,7 @@ class DeepEstimator(Estimator):
             depth=self.depth_,
             num_inducing=self.num_inducing,
             num_samples=self.num_samples,
+            precision=self.precision,
             kernel=self.kernel_,
             likelihood=likelihood,
             seed=seed,
