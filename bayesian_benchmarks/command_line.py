@@ -1,4 +1,4 @@
-"""The command line that the benchmark's scripts share: parse, run, print the table."""
+"""What the commands that run experiments share: parse, run, print the table."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .configs import CONFIGS, find_config, list_configs
 from .datasets import dataset_source, list_datasets
 from .errors import BenchmarkError, ConfigError, UnknownNameError
 from .experiment import Experiment, load_experiment
@@ -33,28 +34,28 @@ FORMATS = ("rich", "markdown", "csv")
 
 @dataclass(frozen=True)
 class Program:
-    """What is a script's own.
+    """What is a command's own.
 
-    :param name: of the script.
+    :param name: of the command, before its errors and in its help.
     :param task: whose datasets and metrics it lists.
-    :param configs: the folder of named configs.
     :param config: the config without arguments.
     :param config_of_datasets: the config when `--datasets` is given.
     :param description: the first part of its help.
     :param examples: the last part.
     :param data_layout: what `--data-dir` holds.
     :param cache: where downloads are kept.
+    :param configs: the folder of named configs.
     """
 
     name: str
     task: str
-    configs: Path
     config: str
     config_of_datasets: str
     description: str
     examples: str
     data_layout: str
     cache: str
+    configs: Path = CONFIGS
 
 
 def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
@@ -106,7 +107,7 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     what.add_argument(
         "--config",
         metavar="FILE",
-        help=f"YAML file, or the name of one in configs/. Default: {program.config_of_datasets} when "
+        help=f"YAML file, or the name of one of --list. Default: {program.config_of_datasets} when "
         f"--datasets is given, else {program.config}",
     )
     what.add_argument("--models", nargs="+", metavar="NAME", help="see --list")
@@ -341,8 +342,7 @@ def _config_name(program: Program, arguments: argparse.Namespace) -> str:
 def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
     """The config with the command line's changes."""
     name = _config_name(program, arguments)
-    packaged = program.configs / f"{name}.yaml"
-    experiment = load_experiment(packaged if packaged.is_file() else name)
+    experiment = load_experiment(find_config(name, program.configs))
     if experiment.task != program.task:
         raise ConfigError(f"{name} is an experiment in {experiment.task}, not {program.task}.")
     datasets = [] if arguments.datasets is None and arguments.csv else arguments.datasets
@@ -443,7 +443,7 @@ def _list(program: Program) -> int:
     for name, metric in metrics_of(program.task).items():
         print(f"  {name:<28} {metric.meaning}")
     print("configs:")
-    for path in sorted(program.configs.glob("*.yaml")):
-        if load_experiment(path).task == program.task:
-            print(f"  {path.stem}")
+    for name in list_configs(program.configs):
+        if load_experiment(find_config(name, program.configs)).task == program.task:
+            print(f"  {name}")
     return 0
