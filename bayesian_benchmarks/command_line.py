@@ -25,7 +25,7 @@ from .report.ranks import average_ranks, format_ranks
 from .report.tables import format_table, summarise
 from .store import ResultRow, ResultsStore
 from .sweep import Again, Run, SweepReport, due_runs, expand, run_experiment
-from .sweep.progress import Costs, duration
+from .sweep.costs import Costs, duration
 from .sweep.run import UNKNOWN
 from .tasks import directions, metrics_of
 
@@ -151,6 +151,9 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         metavar="FILE",
         help="the results store, with checkpoints beside it (default %(default)s)",
     )
+    how.add_argument(
+        "--quiet", action="store_true", help="say only what failed, and at the end what was done"
+    )
     how.add_argument("--retry-failed", action="store_true", help="do runs again that failed before")
     how.add_argument(
         "--redo-changed",
@@ -240,7 +243,8 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
     exit_code = 0
     if not arguments.tables_only:
         again = Again(arguments.retry_failed, arguments.redo_changed, arguments.rescore)
-        _announce(_config_name(program, arguments), runs, store, again, arguments.jobs)
+        if not arguments.quiet:
+            _announce(_config_name(program, arguments), runs, store, again, arguments.jobs)
         report = run_experiment(
             experiment,
             store,
@@ -251,7 +255,10 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
             rescore=again.rescore,
             keep_models=arguments.keep_models,
             max_run_seconds=arguments.max_run_seconds,
+            progress="failures" if arguments.quiet else True,
         )
+        if arguments.quiet:
+            print(f"{report.num_ok} of {len(runs)} runs were done now", file=sys.stderr)
         exit_code = _tell(report, store)
     if arguments.export:
         print(f"{store.export(arguments.export)} rows in {arguments.export}", file=sys.stderr)

@@ -17,6 +17,7 @@ COMMANDS = {
     "density": "conditional densities, with latent variables",
     "classification": "labels: accuracy and calibration",
     "ood": "data of another distribution, told by a classifier's uncertainty",
+    "watch": "what a sweep that is running elsewhere is doing",
     "report": "a page, Markdown, LaTeX or CSV of stored results",
 }
 """What each does, in one line; each is a module of this package."""

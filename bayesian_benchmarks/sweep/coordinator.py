@@ -15,8 +15,9 @@ from .due import Again, Due, check_data, due_runs
 from .engines import STOP_SECONDS, Worker, end_all, ready
 from .environment import available_cores
 from .locks import RunLock
-from .progress import SweepProgress
+from .progress import Shown, SweepProgress
 from .run import Run, expand
+from .shared import SharedState
 from .worker import (
     CHECKPOINT_NAME,
     CODE_NAME,
@@ -25,6 +26,7 @@ from .worker import (
     Interrupted,
     Job,
     Notice,
+    Step,
     do_job,
     result_row,
 )
@@ -68,7 +70,7 @@ def run_experiment(
     rescore: bool = False,
     keep_models: bool = False,
     max_run_seconds: float | None = None,
-    progress: bool = True,
+    progress: Shown = True,
 ) -> SweepReport:
     """Do an experiment's runs that the store lacks, and store each as it ends.
 
@@ -86,6 +88,8 @@ def run_experiment(
         their models where they were kept, else from their predictions.
     :param keep_models: whether the trained models' checkpoints stay beside the store.
     :param max_run_seconds: after which a run is stopped and stored as failed; its checkpoint stays.
+    :param progress: what is said on standard error: all, nothing, or only "failures". Other processes can ask
+        for the state either way, by `watch`.
     :raises BenchmarkError: bad names, splits or data, before anything is trained; or the surroundings ended
         three runs in a row.
     """
@@ -100,7 +104,11 @@ def run_experiment(
     for run in due.done:  # a kill between a row and its clean-up leaves a checkpoint
         _sweep_unless_locked(store.path.parent / run.directory_name)
     with SweepProgress(
-        due.runs, store.rows("ok"), jobs, enabled=progress and bool(due.runs)
+        due.runs,
+        store.rows("ok"),
+        jobs,
+        shown=progress if due.runs else False,
+        shared=SharedState(store.path) if due.runs else None,
     ) as shown:
         sweep = _Sweep(experiment, store, shown, due, again, jobs=jobs, data_dir=directory)
         sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
@@ -164,6 +172,7 @@ class _Sweep:
                     self._listen()
                 elif waiting:
                     time.sleep(POLL_SECONDS)
+                self._shown.refresh()
         finally:
             end_all([active.worker for active in self._active])
             for active in self._active:
@@ -288,7 +297,7 @@ class _Sweep:
                 "What is finished is stored and checkpoints are kept: mend it, and give the same command."
             )
 
-    def _report(self, run: Run, message: int | Notice) -> None:
+    def _report(self, run: Run, message: Step | Notice) -> None:
         if isinstance(message, Notice):
             self._shown.notice(message.text)
         else:

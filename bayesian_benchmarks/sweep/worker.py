@@ -6,6 +6,7 @@ back to the system, and if it is killed only its run is lost.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ..errors import DataFileError
 from ..models import model_source
@@ -38,6 +42,9 @@ PREDICTIONS_NAME = "predictions.npz"
 CHECKPOINT_NAME = "checkpoint"
 MODEL_NAME = "model"
 """In a run's folder: the last checkpoint, where models are kept."""
+
+RECENT_STEPS = 50
+"""Of a training, whose mean bound is told while it goes on."""
 
 
 @dataclass(frozen=True)
@@ -66,31 +73,43 @@ class Interrupted:
 
 
 @dataclass(frozen=True)
+class Step:
+    """How far a run is.
+
+    :param number: of steps done.
+    :param bound: per training point, the mean over the last steps; None where the training does not tell.
+    """
+
+    number: int
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something that a run has to say, one line."""
 
     text: str
 
 
-Report = Callable[["int | Notice"], None]
+Report = Callable[["Step | Notice"], None]
 
 
 def work(job: Job, pipe: connection.Connection) -> None:
     """Do a job in a worker process.
 
-    Sends the number of steps done (0 at once) and notices, and last a `ResultRow` or `Interrupted`.
+    Sends `Step`s (one of 0 at once) and notices, and last a `ResultRow` or `Interrupted`.
     SIGTERM stops the run after its present steps, with a checkpoint.
     """
     stopping = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 
-    def report(message: int | Notice) -> None:
+    def report(message: Step | Notice) -> None:
         pipe.send(message)
         if stopping.is_set():
             raise KeyboardInterrupt
 
-    pipe.send(0)
+    pipe.send(Step(0))
     try:
         _send_errors_to(job.directory / LOG_NAME)
     except OSError as error:
@@ -162,6 +181,10 @@ def _trained(job: Job, report: Report) -> Outcome:
 def _measured(job: Job, report: Report, checkpoint: str = CHECKPOINT_NAME) -> Outcome:
     _import_plugins(job)
     run = job.run
+
+    def report_step(step: int, history: Any = None) -> None:  # `fit` gives its callbacks both
+        report(Step(step, _recent_bound(history)))
+
     dataset = run.load(job.data_dir)
     if job.num_threads is not None and model_source(run.model).uses_tensorflow:
         from gpflow_dkp.training import configure_threads
@@ -176,7 +199,7 @@ def _measured(job: Job, report: Report, checkpoint: str = CHECKPOINT_NAME) -> Ou
         settings=run.settings,
         checkpoint_dir=job.directory / checkpoint,
         checkpoint_seconds=job.checkpoint_seconds,
-        report_step=report,
+        report_step=report_step,
     )
 
 
@@ -185,7 +208,7 @@ def _rescored(job: Job) -> Outcome:
     run, stored = job.run, job.stored
     assert stored is not None
     if (job.directory / MODEL_NAME).exists():
-        outcome = _measured(job, lambda step: None, checkpoint=MODEL_NAME)
+        outcome = _measured(job, lambda message: None, checkpoint=MODEL_NAME)
         costs = {name: stored.metrics[name] for name in COST_METRICS if name in stored.metrics}
         return Outcome(outcome.metrics | costs, stored.history, outcome.predictions)
     _import_plugins(job)
@@ -198,6 +221,13 @@ def _rescored(job: Job) -> Outcome:
         seed=run.seed,
     )
     return Outcome(stored.metrics | scores, stored.history, {})
+
+
+def _recent_bound(history: Any) -> float | None:
+    """The mean of a training's last bounds, where it has any and they are finite."""
+    recent = getattr(history, "elbo", None) or ()
+    bound = float(np.mean(recent[-RECENT_STEPS:])) if len(recent) else math.nan
+    return bound if math.isfinite(bound) else None
 
 
 def _import_plugins(job: Job) -> None:
