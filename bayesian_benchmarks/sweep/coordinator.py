@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import shutil
 import time
@@ -176,7 +177,14 @@ class _Sweep:
         finally:
             end_all([active.worker for active in self._active])
             for active in self._active:
+                self._keep(active)
                 active.lock.release()
+
+    def _keep(self, active: _Active) -> None:
+        """Store what a worker was done with before the sweep was told to stop."""
+        if isinstance(active.worker.outcome, ResultRow):
+            with contextlib.suppress(BenchmarkError):  # such as of a full disk; the run stays due
+                self._end(active.run, active.worker.outcome)
 
     def _begin_some(self, waiting: list[Run]) -> list[Run]:
         """Start as many runs as there is room for; returns those that still wait."""

@@ -62,7 +62,9 @@ class SweepProgress:
         self._shown_at = self._shared_at = -float("inf")
         self._live: Live | None = None
         if shown is True and sys.stderr.isatty():
-            self._live = Live(console=Console(stderr=True), transient=True)
+            self._live = Live(
+                console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+            )
 
     def __enter__(self) -> SweepProgress:
         if self._live is not None:
