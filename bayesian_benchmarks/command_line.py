@@ -169,6 +169,11 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         "--keep-models", action="store_true", help="keep trained models, in the store's folder"
     )
     how.add_argument(
+        "--tensorboard",
+        metavar="DIR",
+        help="write each training's bound there, for `tensorboard --logdir DIR`",
+    )
+    how.add_argument(
         "--max-run-seconds",
         type=float,
         metavar="S",
@@ -255,6 +260,7 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
             rescore=again.rescore,
             keep_models=arguments.keep_models,
             max_run_seconds=arguments.max_run_seconds,
+            tensorboard=arguments.tensorboard,
             progress="failures" if arguments.quiet else True,
         )
         if arguments.quiet:

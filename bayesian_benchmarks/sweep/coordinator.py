@@ -18,6 +18,7 @@ from .environment import available_cores
 from .locks import RunLock
 from .progress import Shown, SweepProgress
 from .run import Run, expand
+from .scalars import make_folder
 from .shared import SharedState
 from .worker import (
     CHECKPOINT_NAME,
@@ -71,6 +72,7 @@ def run_experiment(
     rescore: bool = False,
     keep_models: bool = False,
     max_run_seconds: float | None = None,
+    tensorboard: str | Path | None = None,
     progress: Shown = True,
 ) -> SweepReport:
     """Do an experiment's runs that the store lacks, and store each as it ends.
@@ -89,6 +91,8 @@ def run_experiment(
         their models where they were kept, else from their predictions.
     :param keep_models: whether the trained models' checkpoints stay beside the store.
     :param max_run_seconds: after which a run is stopped and stored as failed; its checkpoint stays.
+    :param tensorboard: a folder in which each run has one of its own, with the bound of its training as
+        TensorFlow's scalars; None for none.
     :param progress: what is said on standard error: all, nothing, or only "failures". Other processes can ask
         for the state either way, by `watch`.
     :raises BenchmarkError: bad names, splits or data, before anything is trained; or the surroundings ended
@@ -98,6 +102,7 @@ def run_experiment(
         raise BenchmarkError(f"jobs is {jobs}; it must be 0 (this process) or more.")
     if jobs > 0 and multiprocessing.parent_process() is not None:
         raise BenchmarkError(UNGUARDED)
+    scalars = None if tensorboard is None else make_folder(tensorboard)
     again = Again(failed=retry_failed, changed=redo_changed, rescore=rescore)
     directory = None if data_dir is None else Path(data_dir)
     due = due_runs(expand(experiment, directory), store, again)
@@ -113,6 +118,7 @@ def run_experiment(
     ) as shown:
         sweep = _Sweep(experiment, store, shown, due, again, jobs=jobs, data_dir=directory)
         sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
+        sweep.tensorboard = scalars
         sweep.do()
     return SweepReport(
         num_stored_before=len(due.done),
@@ -152,6 +158,7 @@ class _Sweep:
         self.num_ok = self.num_failed = self.num_elsewhere = self.num_interrupted = 0
         self.keep_models = False
         self.max_run_seconds: float | None = None
+        self.tensorboard: Path | None = None
         self._experiment = experiment
         self._store = store
         self._shown = shown
@@ -337,6 +344,7 @@ class _Sweep:
             num_threads=max(1, available_cores() // self._jobs) if self._jobs else None,
             plugins=self._experiment.plugins,
             stored=self._due.rows.get(run.key) if self._again.rescore else None,
+            tensorboard=self.tensorboard,
         )
 
 

@@ -33,6 +33,7 @@ from ..tasks.protocol import COST_METRICS
 from ..tasks.recorded import load_predictions, save_predictions
 from .environment import available_cores, fingerprint, git_commit, hardware, versions
 from .run import Run
+from .scalars import Scalars
 
 LOG_NAME = "log.txt"
 """In a run's folder: its warnings and traceback, removed when the run is done."""
@@ -54,6 +55,7 @@ class Job:
     :param directory: for its checkpoint, predictions and log.
     :param num_threads: the number of cores that it may use, None to leave TensorFlow's threads as they are.
     :param stored: the row whose run is only to be scored again.
+    :param tensorboard: the folder for a folder of each run's bounds, None for none.
     """
 
     run: Run
@@ -63,6 +65,7 @@ class Job:
     num_threads: int | None
     plugins: tuple[str, ...]
     stored: ResultRow | None = None
+    tensorboard: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -182,25 +185,39 @@ def _measured(job: Job, report: Report, checkpoint: str = CHECKPOINT_NAME) -> Ou
     _import_plugins(job)
     run = job.run
 
+    scalars = Scalars(job.tensorboard / run.directory_name) if job.tensorboard else None
+
     def report_step(step: int, history: Any = None) -> None:  # `fit` gives its callbacks both
-        report(Step(step, _recent_bound(history)))
+        nonlocal scalars
+        bound = _recent_bound(history)
+        if scalars is not None and bound is not None:
+            try:
+                scalars.add(step, bound)
+            except OSError as error:  # no fault of the run
+                report(Notice(f"{run}: no more bounds for TensorBoard ({_one_line(error)})"))
+                scalars = None
+        report(Step(step, bound))
 
     dataset = run.load(job.data_dir)
     if job.num_threads is not None and model_source(run.model).uses_tensorflow:
         from gpflow_dkp.training import configure_threads
 
         configure_threads(job.num_threads)
-    return run_model(
-        dataset,
-        run.model,
-        find_task(run.task),
-        depth=run.depth,
-        seed=run.seed,
-        settings=run.settings,
-        checkpoint_dir=job.directory / checkpoint,
-        checkpoint_seconds=job.checkpoint_seconds,
-        report_step=report_step,
-    )
+    try:
+        return run_model(
+            dataset,
+            run.model,
+            find_task(run.task),
+            depth=run.depth,
+            seed=run.seed,
+            settings=run.settings,
+            checkpoint_dir=job.directory / checkpoint,
+            checkpoint_seconds=job.checkpoint_seconds,
+            report_step=report_step,
+        )
+    finally:
+        if scalars is not None:
+            scalars.close()
 
 
 def _rescored(job: Job) -> Outcome:
