@@ -22,6 +22,7 @@ class Costs:
     def __init__(self, rows: Iterable[ResultRow]) -> None:
         self._rates: dict[tuple[str, ...], list[float]] = defaultdict(list)
         self._shipped = self.shipped()
+        self._found: dict[tuple[str, str, int], float | None] = {}
         for row in rows:
             self.add(row)
 
@@ -38,16 +39,25 @@ class Costs:
             rate = row.metrics["seconds"] / num_steps
             for key in _likeness(row.dataset, row.model, row.depth):
                 self._rates[key].append(rate)
+            self._found.clear()
 
     def seconds(self, run: Run) -> float | None:
         """Of training the run; None where nothing is known of its model."""
-        keys = list(_likeness(run.dataset, run.model, run.depth))
+        kind = run.dataset, run.model, run.depth
+        if kind not in self._found:  # the time left of thousands of runs is asked for every moment
+            self._found[kind] = self._rate(*kind)
+        rate = self._found[kind]
+        return None if rate is None else rate * run.settings.num_steps
+
+    def _rate(self, dataset: str, model: str, depth: int) -> float | None:
+        """Seconds a step."""
+        keys = list(_likeness(dataset, model, depth))
         for key in keys:
             if key in self._rates:
-                return float(np.mean(self._rates[key])) * run.settings.num_steps
+                return float(np.mean(self._rates[key]))
         for key in keys:
             if key in self._shipped:
-                return self._shipped[key] * run.settings.num_steps
+                return self._shipped[key]
         return None
 
     def total(self, runs: Sequence[Run], done: dict[Run, float] | None = None) -> float | None:
