@@ -7,8 +7,10 @@ import contextlib
 import io
 import math
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,8 @@ def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
         import_installed_plugins()
         for plugin in arguments.plugin or ():
             import_plugin(plugin)
-        exit_code = _list(program) if arguments.list else _run(program, arguments)
+        with _terminated_in_order():
+            exit_code = _list(program) if arguments.list else _run(program, arguments)
         sys.stdout.flush()
         return exit_code
     except BenchmarkError as error:
@@ -88,6 +91,19 @@ def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+
+
+@contextlib.contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """SIGTERM as an exception: workers write checkpoints, and a terminal has its cursor back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _forget_output() -> None:

@@ -2,8 +2,8 @@
 
 Environment: FAKE_KILL_AT, a step at which the process kills itself once (FAKE_MARKER, a file that
 says it has); FAKE_STEP_SECONDS, how long a step takes; FAKE_LOG, a file with a line a training;
-FAKE_LINGER, a folder: the first process to train takes no time, and when it is done it does not end
-until there is a file `release` there.
+FAKE_HOLD, a file: no training goes on from step 20 while it is there; FAKE_LINGER, a folder: the first
+process to train takes no time, and when it is done it does not end until there is a file `release` there.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def train(
     for step in range(start, settings.num_steps):
         model.state += 1.0 / (1.0 + step + model.state)
         time.sleep(pause)
+        while step == 20 and Path(os.environ.get("FAKE_HOLD", "/no such file")).exists():
+            time.sleep(0.02)
         if file and step % 3 == 2:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.with_suffix(".part").write_text(json.dumps([step + 1, model.state]))

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,15 +139,19 @@ def test_only_failures_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def on_a_terminal(
-    arguments: list[str], interrupt_at: str | None = None, **environment: str
+    arguments: list[str],
+    when: str | None = None,
+    then: Callable[[int], object] = lambda process: None,
+    **environment: str,
 ) -> tuple[int, str]:
-    """The exit code of `dkp-bench` on a terminal of its own, and all that it printed there.
+    """The exit code of Python on a terminal of its own, and all that it printed there.
 
-    :param interrupt_at: what it prints before Ctrl-C is pressed.
+    :param when: what it prints there when something is to be done.
+    :param then: what, given the number of its process and of its workers' group.
     """
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
-        [sys.executable, "-m", "bayesian_benchmarks", *arguments],
+        [sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -166,9 +171,9 @@ def on_a_terminal(
                 if not part:
                     break
                 seen += part
-            if interrupt_at is not None and interrupt_at.encode() in seen:
-                os.killpg(running.pid, signal.SIGINT)
-                interrupt_at = None
+            if when is not None and when.encode() in seen:
+                then(running.pid)
+                when = None
         return running.wait(30), seen.decode()
     finally:
         running.kill()
@@ -176,8 +181,28 @@ def on_a_terminal(
         os.close(ours)
 
 
-FAKE = ["uci", "--plugin", "fake_models", "--models", "fake", "--steps", "30", "--depths", "2"]
-FAKE_DATA = [*FAKE, "--datasets", "fake-data", "--splits", "0-1", "--jobs", "2"]
+def press_ctrl_c(process: int) -> None:
+    """Which reaches the workers too."""
+    os.killpg(process, signal.SIGINT)
+
+
+def terminate(process: int) -> None:
+    os.kill(process, signal.SIGTERM)
+
+
+PROGRAM = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from bayesian_benchmarks.command_line import run_program
+from bayesian_benchmarks.commands.uci import PROGRAM
+import fake_models
+here = Path(fake_models.__file__).parent
+fake = replace(PROGRAM, task="fake", configs=here, config="fake", config_of_datasets="fake")
+sys.exit(run_program(fake, sys.argv[1:]))
+"""
+"""`dkp-bench` of a task that needs no TensorFlow."""
+SWEEP = ["-c", PROGRAM, "--plugin", "fake_models", "--splits", "0-1", "--jobs", "2"]
 
 
 @pytest.fixture
@@ -194,7 +219,7 @@ def plain(text: str) -> str:
 
 
 def test_a_terminal_shows_the_workers_and_is_left_in_order(folder: Path) -> None:
-    code, seen = on_a_terminal(FAKE_DATA, FAKE_STEP_SECONDS="0.1")
+    code, seen = on_a_terminal(SWEEP, FAKE_STEP_SECONDS="0.1")
     assert code == 0, seen
     text = plain(seen)
     lines = [line.strip() for line in text.splitlines()]
@@ -209,15 +234,25 @@ def test_a_terminal_shows_the_workers_and_is_left_in_order(folder: Path) -> None
 
 
 def test_an_interrupted_terminal_is_left_in_order(folder: Path) -> None:
-    code, seen = on_a_terminal(FAKE_DATA, interrupt_at="fake-data split 1", FAKE_STEP_SECONDS="0.3")
+    code, seen = on_a_terminal(SWEEP, "fake-data split 1", press_ctrl_c, FAKE_STEP_SECONDS="0.3")
     assert code == 130, seen
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
     assert "interrupted; what is finished is stored" in seen[seen.rindex(SHOW) :]
     assert not list(folder.glob("runs/*.sweep-*"))
 
 
+def test_a_terminated_sweep_writes_checkpoints_and_leaves_the_terminal_in_order(
+    folder: Path,
+) -> None:
+    code, seen = on_a_terminal(SWEEP, " 4 of 30", terminate, FAKE_STEP_SECONDS="0.3")
+    assert code == 128 + signal.SIGTERM, seen
+    assert seen.rindex(SHOW) > seen.rindex(HIDE)
+    assert list(folder.glob("runs/*/checkpoint/state.json"))
+    assert not list(folder.glob("runs/*.sweep-*"))
+
+
 def test_quiet_says_the_summary_alone(folder: Path) -> None:
-    code, seen = on_a_terminal([*FAKE_DATA, "--quiet", "--format", "csv"])
+    code, seen = on_a_terminal([*SWEEP, "--quiet", "--format", "csv"])
     assert code == 0, seen
     first, *table = seen.splitlines()
     assert first == "2 of 2 runs were done now"

@@ -77,6 +77,8 @@ def watch(store: ResultsStore, *arguments: str) -> subprocess.Popen[str]:  # noq
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Under nohup and the like the tests' own SIGINT is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
@@ -84,10 +86,22 @@ def steps_shown(store: ResultsStore) -> list[int]:  # noqa: F811
     return [run.step for sweep in known_sweeps(store.path) for run in sweep.state.running]
 
 
+def held_sweep(store: ResultsStore, tmp_path: Path) -> subprocess.Popen:  # noqa: F811
+    """A sweep that has told of steps, and goes no further until `release`."""
+    hold = tmp_path / "hold"
+    hold.touch()
+    sweep = sweep_process(store, tmp_path, FAKE_HOLD=str(hold))
+    wait_for(lambda: 20 in steps_shown(store))
+    return sweep
+
+
+def release(tmp_path: Path) -> None:
+    (tmp_path / "hold").unlink()
+
+
 def test_a_sweep_is_watched_until_it_ends(store: ResultsStore, tmp_path: Path) -> None:  # noqa: F811
     """Once as lines, and then by a process that ends with it."""
-    sweep = sweep_process(store, tmp_path, FAKE_STEP_SECONDS="0.3")
-    wait_for(lambda: any(steps_shown(store)))
+    sweep = held_sweep(store, tmp_path)
     out, err = watch(store, "--once").communicate(timeout=60)
     head, total, *lines = out.splitlines()
     assert err == ""
@@ -100,10 +114,12 @@ def test_a_sweep_is_watched_until_it_ends(store: ResultsStore, tmp_path: Path) -
     assert re.match(rf"In {store.path} are [01] finished runs and 0 failed ones\.", lines[-1])
 
     watching = watch(store, "--seconds", "0.5")
+    assert watching.stdout is not None
+    assert watching.stdout.readline().startswith(f"Process {sweep.pid} on ")
+    release(tmp_path)
     out, err = watching.communicate(timeout=90)
     assert sweep.wait(30) == 0
     assert watching.returncode == 0, err
-    assert f"Process {sweep.pid} on " in out
     assert out.splitlines()[-2:] == [
         f"No sweep is under way on {store.path}.",
         f"In {store.path} are 2 finished runs and 0 failed ones.",
@@ -117,9 +133,12 @@ def test_a_terminal_shows_the_watched_sweep_and_is_left_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]]))
-    sweep = sweep_process(store, tmp_path, FAKE_STEP_SECONDS="0.3")
-    wait_for(lambda: any(steps_shown(store)))
-    code, seen = on_a_terminal(["watch", str(store.path), "--seconds", "0.2"])
+    sweep = held_sweep(store, tmp_path)
+    code, seen = on_a_terminal(
+        ["-m", "bayesian_benchmarks", "watch", str(store.path), "--seconds", "0.2"],
+        "20 of 30",
+        lambda _: release(tmp_path),
+    )
     assert sweep.wait(30) == 0
     assert code == 0, seen
     assert re.search(r"fake-data split [01] fake depth 2 +\d+ of 30", plain(seen))
@@ -133,8 +152,7 @@ def test_a_killed_sweep_is_told_and_swept_away_by_the_next(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sweep = sweep_process(store, tmp_path, FAKE_STEP_SECONDS="0.3")
-    wait_for(lambda: any(steps_shown(store)))
+    sweep = held_sweep(store, tmp_path)
     sweep.send_signal(signal.SIGKILL)
     sweep.wait()
     (known,) = known_sweeps(store.path)
@@ -169,8 +187,7 @@ def test_interrupting_the_watch_leaves_the_sweep_alone(
     store: ResultsStore,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    sweep = sweep_process(store, tmp_path, FAKE_STEP_SECONDS="0.3")
-    wait_for(lambda: any(steps_shown(store)))
+    sweep = held_sweep(store, tmp_path)
     watching = watch(store, "--seconds", "0.2")
     assert watching.stdout is not None
     assert watching.stdout.readline().startswith("Process ")
