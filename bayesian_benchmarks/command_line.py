@@ -1,4 +1,4 @@
-"""The command line that the benchmark's scripts share: parse, run, print the table."""
+"""What the commands that run experiments share: parse, run, print the table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import contextlib
 import io
 import math
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .configs import CONFIGS, find_config, list_configs
 from .datasets import dataset_source, list_datasets
 from .errors import BenchmarkError, ConfigError, UnknownNameError
 from .experiment import Experiment, load_experiment
@@ -24,7 +27,7 @@ from .report.ranks import average_ranks, format_ranks
 from .report.tables import format_table, summarise
 from .store import ResultRow, ResultsStore
 from .sweep import Again, Run, SweepReport, due_runs, expand, run_experiment
-from .sweep.progress import Costs, duration
+from .sweep.costs import Costs, duration
 from .sweep.run import UNKNOWN
 from .tasks import directions, metrics_of
 
@@ -33,28 +36,28 @@ FORMATS = ("rich", "markdown", "csv")
 
 @dataclass(frozen=True)
 class Program:
-    """What is a script's own.
+    """What is a command's own.
 
-    :param name: of the script.
+    :param name: of the command, before its errors and in its help.
     :param task: whose datasets and metrics it lists.
-    :param configs: the folder of named configs.
     :param config: the config without arguments.
     :param config_of_datasets: the config when `--datasets` is given.
     :param description: the first part of its help.
     :param examples: the last part.
     :param data_layout: what `--data-dir` holds.
     :param cache: where downloads are kept.
+    :param configs: the folder of named configs.
     """
 
     name: str
     task: str
-    configs: Path
     config: str
     config_of_datasets: str
     description: str
     examples: str
     data_layout: str
     cache: str
+    configs: Path = CONFIGS
 
 
 def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
@@ -67,7 +70,8 @@ def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
         import_installed_plugins()
         for plugin in arguments.plugin or ():
             import_plugin(plugin)
-        exit_code = _list(program) if arguments.list else _run(program, arguments)
+        with _terminated_in_order():
+            exit_code = _list(program) if arguments.list else _run(program, arguments)
         sys.stdout.flush()
         return exit_code
     except BenchmarkError as error:
@@ -89,6 +93,19 @@ def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+@contextlib.contextmanager
+def _terminated_in_order() -> Iterator[None]:
+    """SIGTERM as an exception: workers write checkpoints, and a terminal has its cursor back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _forget_output() -> None:
     """Let what could not be written go, so that nothing tries again at exit."""
     with contextlib.suppress(OSError, ValueError):
@@ -106,7 +123,7 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     what.add_argument(
         "--config",
         metavar="FILE",
-        help=f"YAML file, or the name of one in configs/. Default: {program.config_of_datasets} when "
+        help=f"YAML file, or the name of one of --list. Default: {program.config_of_datasets} when "
         f"--datasets is given, else {program.config}",
     )
     what.add_argument("--models", nargs="+", metavar="NAME", help="see --list")
@@ -150,6 +167,9 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         metavar="FILE",
         help="the results store, with checkpoints beside it (default %(default)s)",
     )
+    how.add_argument(
+        "--quiet", action="store_true", help="say only what failed, and at the end what was done"
+    )
     how.add_argument("--retry-failed", action="store_true", help="do runs again that failed before")
     how.add_argument(
         "--redo-changed",
@@ -163,6 +183,11 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     )
     how.add_argument(
         "--keep-models", action="store_true", help="keep trained models, in the store's folder"
+    )
+    how.add_argument(
+        "--tensorboard",
+        metavar="DIR",
+        help="write each training's bound there, for `tensorboard --logdir DIR`",
     )
     how.add_argument(
         "--max-run-seconds",
@@ -239,7 +264,8 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
     exit_code = 0
     if not arguments.tables_only:
         again = Again(arguments.retry_failed, arguments.redo_changed, arguments.rescore)
-        _announce(_config_name(program, arguments), runs, store, again, arguments.jobs)
+        if not arguments.quiet:
+            _announce(_config_name(program, arguments), runs, store, again, arguments.jobs)
         report = run_experiment(
             experiment,
             store,
@@ -250,7 +276,11 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
             rescore=again.rescore,
             keep_models=arguments.keep_models,
             max_run_seconds=arguments.max_run_seconds,
+            tensorboard=arguments.tensorboard,
+            progress="failures" if arguments.quiet else True,
         )
+        if arguments.quiet:
+            print(f"{report.num_ok} of {len(runs)} runs were done now", file=sys.stderr)
         exit_code = _tell(report, store)
     if arguments.export:
         print(f"{store.export(arguments.export)} rows in {arguments.export}", file=sys.stderr)
@@ -341,8 +371,7 @@ def _config_name(program: Program, arguments: argparse.Namespace) -> str:
 def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
     """The config with the command line's changes."""
     name = _config_name(program, arguments)
-    packaged = program.configs / f"{name}.yaml"
-    experiment = load_experiment(packaged if packaged.is_file() else name)
+    experiment = load_experiment(find_config(name, program.configs))
     if experiment.task != program.task:
         raise ConfigError(f"{name} is an experiment in {experiment.task}, not {program.task}.")
     datasets = [] if arguments.datasets is None and arguments.csv else arguments.datasets
@@ -443,7 +472,7 @@ def _list(program: Program) -> int:
     for name, metric in metrics_of(program.task).items():
         print(f"  {name:<28} {metric.meaning}")
     print("configs:")
-    for path in sorted(program.configs.glob("*.yaml")):
-        if load_experiment(path).task == program.task:
-            print(f"  {path.stem}")
+    for name in list_configs(program.configs):
+        if load_experiment(find_config(name, program.configs)).task == program.task:
+            print(f"  {name}")
     return 0

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from .configs import find_config
 from .errors import ConfigError
 from .plugins import import_installed_plugins, import_plugin
 from .report.paper import paper_results
@@ -239,6 +240,7 @@ class Experiment(BaseModel):
 def load_experiment(path: str | Path) -> Experiment:
     """Read and check a YAML file; its plugins are imported first.
 
+    :param path: of the file, or the name of one that comes with the package, such as "ober2023".
     :raises ConfigError: it cannot be read or does not validate; one line says where and why.
 
     >>> import pathlib, tempfile
@@ -249,8 +251,9 @@ def load_experiment(path: str | Path) -> Experiment:
     ...     load_experiment(path).depths
     (2, 3)
     """
+    path = find_config(path)
     try:
-        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
     except OSError as error:
         raise ConfigError(f"Cannot read the config {path} ({error.strerror or error}).") from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:

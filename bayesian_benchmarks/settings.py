@@ -191,7 +191,7 @@ def schedule_name(settings: str) -> str:
 class Settings(BaseModel):
     """How a model is built, trained and evaluated: all that changes a run's numbers.
 
-    The defaults are the protocol of `configs/ober2023.yaml`.
+    The defaults are the protocol of the config `ober2023`.
 
     >>> from bayesian_benchmarks import Settings
     >>> settings = Settings(num_inducing=50, schedule="fast")
@@ -263,7 +263,7 @@ class Settings(BaseModel):
 class ClassificationSettings(Settings):
     """The same for classification.
 
-    The defaults are the protocol of `configs/classification.yaml`.
+    The defaults are the protocol of the config `classification`.
     """
 
     num_steps: Count = 8_000
@@ -279,7 +279,7 @@ class ClassificationSettings(Settings):
 class OodSettings(ClassificationSettings):
     """The same for out-of-distribution detection.
 
-    The defaults are the protocol of `configs/wild2022_ood.yaml`.
+    The defaults are the protocol of the config `wild2022_ood`.
     """
 
     train_samples: Count = 1
@@ -289,7 +289,7 @@ class OodSettings(ClassificationSettings):
 class DensitySettings(Settings):
     """The same for conditional densities by deep GPs with latent variables.
 
-    The defaults are the protocol of `configs/salimbeni2019.yaml`.
+    The defaults are the protocol of the config `salimbeni2019`.
     """
 
     schedules: ClassVar[dict[str, RecipeSettings | None]] = {

@@ -174,6 +174,22 @@ def upgraded(row: ResultRow) -> ResultRow:
     )
 
 
+def count_rows(path: Path) -> dict[str, int]:
+    """How many rows of a store are "ok" and how many "failed"; the file is only read.
+
+    :raises StoreError: it is not there, or is no results store.
+    """
+    counts = {"ok": 0, "failed": 0}
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=60)
+        ) as connection:
+            statement = "SELECT status, COUNT(*) FROM runs GROUP BY status"
+            return counts | dict(connection.execute(statement).fetchall())
+    except sqlite3.Error as error:
+        raise StoreError(f"Cannot read {path} ({error}); give a results store.") from error
+
+
 class ResultsStore:
     """Rows of finished runs in a SQLite file, made with its folder on first use.
 
@@ -254,10 +270,25 @@ class ResultsStore:
         return None if found is None else _row(dict(zip(FIELDS, found, strict=True)))
 
     def frame(self) -> pd.DataFrame:
-        """All rows as a table: key, provenance and every metric, NaN where one is absent."""
+        """All rows as a table, a line a run, sorted as `rows`.
+
+        Columns are the fields of `ResultRow`, every metric, and every setting of training and evaluation. A
+        setting inside another has a dot, such as `schedule.learning_rate`, one that is called like a field or
+        a metric is `settings.NAME`, and lists are tuples. What a row does not have is NaN or None.
+        """
         import pandas as pd
 
-        return pd.DataFrame([_flat(row) for row in self.rows()])
+        rows = self.rows()
+        taken = {*FIELDS, *(name for row in rows for name in row.metrics)}
+        if not rows:
+            return pd.DataFrame(columns=[name for name in FIELDS if name != "metrics"])
+        return pd.DataFrame(
+            [
+                _flat(row)
+                | {f"settings.{k}" if k in taken else k: v for k, v in _settings(row).items()}
+                for row in rows
+            ]
+        )
 
     def export(self, path: str | Path) -> int:
         """Write all rows as sorted CSV text, the same for the same rows; returns their number.
@@ -354,6 +385,29 @@ def _flat(row: ResultRow) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in FIELDS if name != "metrics"}
     values["history"] = json.dumps(row.history, separators=(",", ":"), sort_keys=True)
     return values | row.metrics
+
+
+def _settings(row: ResultRow) -> dict[str, Any]:
+    """A row's settings by name, but for the depth, which is a field."""
+    settings = json.loads(row.settings) | json.loads(row.evaluation)
+    settings.pop("depth", None)
+    return dict(_leaves(settings))
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """What nested dictionaries hold, with names that say where."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _hashable(value)
+
+
+def _hashable(value: Any) -> Any:
+    """A value of JSON by which a table can be grouped."""
+    if isinstance(value, dict):
+        return tuple((name, _hashable(part)) for name, part in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _imported(values: dict[str, str]) -> ResultRow:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..configs import CONFIGS, find_config
 from ..errors import StoreError
 from ..experiment import Experiment, load_experiment
 from ..store import ResultRow, ResultsStore
@@ -37,12 +38,11 @@ class Source:
         return self.experiment is None or self.experiment.depth_counts_output_layer
 
 
-def open_source(path: Path, configs: Path, config: str | None = None) -> Source:
+def open_source(path: Path, config: str | None = None) -> Source:
     """A results store, or a CSV export of one.
 
-    :param configs: the folder of configs; that of the file's name is taken, or of its beginning, as
-        ober2023.yaml of ober2023_fast_2.csv.
-    :param config: a file, or a name in `configs`, instead.
+    :param config: whose rows they are, a file or the name of a packaged one. By default the packaged one
+        of the file's name, or of its beginning, as ober2023 of ober2023_2.csv; none where there is none.
     :raises BenchmarkError: a file that is neither, or a config that cannot be read.
     """
     if not path.is_file():
@@ -54,17 +54,15 @@ def open_source(path: Path, configs: Path, config: str | None = None) -> Source:
             rows = store.rows()
     else:
         rows = ResultsStore(path).rows()
-    found = _find_config(path.stem if config is None else config, configs, config is not None)
+    found = _named_like(path.stem) if config is None else find_config(config)
     return Source(path.stem, path, rows, None if found is None else load_experiment(found))
 
 
-def _find_config(name: str, configs: Path, must_be: bool) -> Path | None:
-    if must_be:
-        packaged = configs / f"{name}.yaml"
-        return packaged if packaged.is_file() else Path(name)
+def _named_like(name: str) -> Path | None:
+    """The packaged config of a name, or of its longest beginning."""
     words = name.split("_")
     for end in range(len(words), 0, -1):
-        packaged = configs / f"{'_'.join(words[:end])}.yaml"
+        packaged = CONFIGS / f"{'_'.join(words[:end])}.yaml"
         if packaged.is_file():
             return packaged
     return None

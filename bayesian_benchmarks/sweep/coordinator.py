@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import shutil
 import time
@@ -15,8 +16,10 @@ from .due import Again, Due, check_data, due_runs
 from .engines import STOP_SECONDS, Worker, end_all, ready
 from .environment import available_cores
 from .locks import RunLock
-from .progress import SweepProgress
+from .progress import Shown, SweepProgress
 from .run import Run, expand
+from .scalars import make_folder
+from .shared import SharedState
 from .worker import (
     CHECKPOINT_NAME,
     CODE_NAME,
@@ -25,6 +28,7 @@ from .worker import (
     Interrupted,
     Job,
     Notice,
+    Step,
     do_job,
     result_row,
 )
@@ -74,7 +78,8 @@ def run_experiment(
     rescore: bool = False,
     keep_models: bool = False,
     max_run_seconds: float | None = None,
-    progress: bool = True,
+    tensorboard: str | Path | None = None,
+    progress: Shown = True,
 ) -> SweepReport:
     """Do an experiment's runs that the store lacks, and store each as it ends.
 
@@ -92,6 +97,10 @@ def run_experiment(
         their models where they were kept, else from their predictions.
     :param keep_models: whether the trained models' checkpoints stay beside the store.
     :param max_run_seconds: after which a run is stopped and stored as failed; its checkpoint stays.
+    :param tensorboard: a folder in which each run has one of its own, with the bound of its training as
+        TensorFlow's scalars; None for none.
+    :param progress: what is said on standard error: all, nothing, or only "failures". Other processes can ask
+        for the state either way, by `watch`.
     :raises BenchmarkError: bad names, splits or data, before anything is trained; or the surroundings ended
         three runs in a row.
 
@@ -111,6 +120,7 @@ def run_experiment(
         raise BenchmarkError(f"jobs is {jobs}; it must be 0 (this process) or more.")
     if jobs > 0 and multiprocessing.parent_process() is not None:
         raise BenchmarkError(UNGUARDED)
+    scalars = None if tensorboard is None else make_folder(tensorboard)
     again = Again(failed=retry_failed, changed=redo_changed, rescore=rescore)
     directory = None if data_dir is None else Path(data_dir)
     due = due_runs(expand(experiment, directory), store, again)
@@ -118,10 +128,15 @@ def run_experiment(
     for run in due.done:  # a kill between a row and its clean-up leaves a checkpoint
         _sweep_unless_locked(store.path.parent / run.directory_name)
     with SweepProgress(
-        due.runs, store.rows("ok"), jobs, enabled=progress and bool(due.runs)
+        due.runs,
+        store.rows("ok"),
+        jobs,
+        shown=progress if due.runs else False,
+        shared=SharedState(store.path) if due.runs else None,
     ) as shown:
         sweep = _Sweep(experiment, store, shown, due, again, jobs=jobs, data_dir=directory)
         sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
+        sweep.tensorboard = scalars
         sweep.do()
     return SweepReport(
         num_stored_before=len(due.done),
@@ -161,6 +176,7 @@ class _Sweep:
         self.num_ok = self.num_failed = self.num_elsewhere = self.num_interrupted = 0
         self.keep_models = False
         self.max_run_seconds: float | None = None
+        self.tensorboard: Path | None = None
         self._experiment = experiment
         self._store = store
         self._shown = shown
@@ -182,10 +198,18 @@ class _Sweep:
                     self._listen()
                 elif waiting:
                     time.sleep(POLL_SECONDS)
+                self._shown.refresh()
         finally:
             end_all([active.worker for active in self._active])
             for active in self._active:
+                self._keep(active)
                 active.lock.release()
+
+    def _keep(self, active: _Active) -> None:
+        """Store what a worker was done with before the sweep was told to stop."""
+        if isinstance(active.worker.outcome, ResultRow):
+            with contextlib.suppress(BenchmarkError):  # such as of a full disk; the run stays due
+                self._end(active.run, active.worker.outcome)
 
     def _begin_some(self, waiting: list[Run]) -> list[Run]:
         """Start as many runs as there is room for; returns those that still wait."""
@@ -306,7 +330,7 @@ class _Sweep:
                 "What is finished is stored and checkpoints are kept: mend it, and give the same command."
             )
 
-    def _report(self, run: Run, message: int | Notice) -> None:
+    def _report(self, run: Run, message: Step | Notice) -> None:
         if isinstance(message, Notice):
             self._shown.notice(message.text)
         else:
@@ -338,6 +362,7 @@ class _Sweep:
             num_threads=max(1, available_cores() // self._jobs) if self._jobs else None,
             plugins=self._experiment.plugins,
             stored=self._due.rows.get(run.key) if self._again.rescore else None,
+            tensorboard=self.tensorboard,
         )
 
 

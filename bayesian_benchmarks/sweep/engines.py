@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from multiprocessing import connection
 
 from ..store import ResultRow
-from .worker import Interrupted, Job, Notice, Report, work
+from .worker import Interrupted, Job, Notice, Report, Step, work
 
 STOP_SECONDS = 20.0
 """That a worker has for a checkpoint when it is told to stop."""
@@ -28,6 +28,7 @@ class Worker:
         self.job = job
         self.started = time.monotonic()
         self.spoke = False
+        self._is_silent = False
         self.outcome: ResultRow | Interrupted | None = None
         self._pipe, there = context.Pipe(duplex=False)
         self._process = context.Process(target=work, args=(job, there), daemon=True)
@@ -36,18 +37,29 @@ class Worker:
         there.close()
 
     def listen(self, report: Report) -> bool:
-        """Take in one message; returns False when there are no more."""
+        """Take in one message; returns False when there are no more, and the process has ended."""
+        if self._is_silent:
+            self._process.join()
+            return False
         try:
             message = self._pipe.recv()
         except (EOFError, OSError):
-            self._process.join()
-            return False
+            self._is_silent = True
+            return True
         self.spoke = True
-        if isinstance(message, int | Notice):
+        if isinstance(message, Step | Notice):
             report(message)
         else:
             self.outcome = message
         return True
+
+    @property
+    def waits_for(self) -> connection.Connection | int:
+        """What is ready when there is something to take in: the pipe, and then the end of the process.
+
+        An ending process takes seconds to give its memory back, while others go on.
+        """
+        return self._process.sentinel if self._is_silent else self._pipe
 
     @property
     def exit_code(self) -> int | None:
@@ -62,9 +74,8 @@ class Worker:
     def end(self, seconds: float) -> None:
         """Wait for the process to end, and kill it if it does not."""
         deadline = time.monotonic() + seconds
-        while self._pipe.poll(max(0.0, deadline - time.monotonic())):
-            if not self.listen(lambda message: None):
-                break
+        while not self._is_silent and self._pipe.poll(max(0.0, deadline - time.monotonic())):
+            self.listen(lambda message: None)
         self._process.join(max(0.0, deadline - time.monotonic()))
         self._process.kill()
         self._process.join()
@@ -72,8 +83,8 @@ class Worker:
 
 def ready(workers: Sequence[Worker], seconds: float) -> list[Worker]:
     """The workers that have something to say, waiting a while for one."""
-    found = connection.wait([worker._pipe for worker in workers], timeout=seconds)
-    return [worker for worker in workers if worker._pipe in found]
+    found = connection.wait([worker.waits_for for worker in workers], timeout=seconds)
+    return [worker for worker in workers if worker.waits_for in found]
 
 
 def end_all(workers: Sequence[Worker]) -> None:

@@ -46,3 +46,16 @@ class RunLock:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of this file, which is only read."""
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=0)
+        try:
+            connection.execute("SELECT * FROM sqlite_master").fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        return "locked" in str(error)
+    return False

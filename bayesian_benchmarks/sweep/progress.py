@@ -1,89 +1,42 @@
-"""Progress of a sweep: a bar with the time left on a terminal, lines otherwise."""
+"""Progress of a sweep: a table of the runs on a terminal, lines otherwise, and a file for other processes."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import defaultdict
+import time
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from types import TracebackType
-from typing import TextIO
+from typing import Literal
 
-import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.live import Live
 
 from ..store import ResultRow
+from .costs import Costs, duration
+from .pace import Pace
 from .run import Run
-from .worker import Interrupted
+from .shared import SharedState
+from .state import RunState, SweepState
+from .table import table_of
+from .worker import Interrupted, Step
 
+Shown = bool | Literal["failures"]
+"""What a sweep says on standard error: all, nothing, or only runs that failed or could not be done."""
 
-class Costs:
-    """Seconds that runs take, by what runs like them took.
-
-    Known are the rows given and, where there is none, what `costs.json` has of the package's own results.
-    """
-
-    def __init__(self, rows: Iterable[ResultRow]) -> None:
-        self._rates: dict[tuple[str, ...], list[float]] = defaultdict(list)
-        self._shipped = self.shipped()
-        for row in rows:
-            self.add(row)
-
-    @staticmethod
-    def shipped() -> dict[tuple[str, ...], float]:
-        """Seconds a step by (dataset, model, depth), (model, depth) and (model,), on two cores."""
-        text = (resources.files(__package__) / "costs.json").read_text(encoding="utf-8")
-        return {tuple(key.split("|")): rate for key, rate in json.loads(text).items()}
-
-    def add(self, row: ResultRow) -> None:
-        """Count a row that has ended."""
-        num_steps = json.loads(row.settings).get("num_steps")
-        if row.status == "ok" and num_steps and "seconds" in row.metrics:
-            rate = row.metrics["seconds"] / num_steps
-            for key in _likeness(row.dataset, row.model, row.depth):
-                self._rates[key].append(rate)
-
-    def seconds(self, run: Run) -> float | None:
-        """Of training the run; None where nothing is known of its model."""
-        keys = list(_likeness(run.dataset, run.model, run.depth))
-        for key in keys:
-            if key in self._rates:
-                return float(np.mean(self._rates[key])) * run.settings.num_steps
-        for key in keys:
-            if key in self._shipped:
-                return self._shipped[key] * run.settings.num_steps
-        return None
-
-    def total(self, runs: Sequence[Run], done: dict[Run, float] | None = None) -> float | None:
-        """Seconds of what is left of runs, those of no known model as long as the mean of the others.
-
-        :param done: the part of a run that is done, 0 to 1.
-        """
-        known = [(run, self.seconds(run)) for run in runs]
-        seconds = [value for _, value in known if value is not None]
-        if not seconds:
-            return None
-        mean, done = float(np.mean(seconds)), done or {}
-        return sum(
-            (mean if value is None else value) * (1.0 - done.get(run, 0.0)) for run, value in known
-        )
-
-
-def _likeness(dataset: str, model: str, depth: int) -> Iterable[tuple[str, ...]]:
-    """What a run is looked up by, the most alike first."""
-    yield dataset, model, str(depth)
-    yield model, str(depth)
-    yield (model,)
+SHOW_SECONDS = 0.25
+"""Least time between two states on a terminal."""
+SHARE_SECONDS = 2.0
+"""Least time between two states in the file."""
 
 
 class SweepProgress:
-    """Says how far a sweep is, on standard error.
+    """Says how far a sweep is, on standard error, and shares it with other processes.
 
     :param runs: all that are due.
     :param rows: those that tell how long runs take.
     :param jobs: runs at a time.
+    :param shown: what is said.
+    :param shared: the file for other processes, None for none; it is closed at the end.
     """
 
     def __init__(
@@ -92,33 +45,31 @@ class SweepProgress:
         rows: Iterable[ResultRow] = (),
         jobs: int = 1,
         *,
-        enabled: bool = True,
+        shown: Shown = True,
+        shared: SharedState | None = None,
     ) -> None:
         self._left = dict.fromkeys(runs)
         self._num_runs = len(runs)
+        self._num_failed = self._num_interrupted = 0
         self._jobs = max(1, jobs)
         self._costs = Costs(rows)
-        self._steps: dict[Run, int] = {}
+        self._steps: dict[Run, Step] = {}
+        self._paces: dict[Run, Pace] = {}
         self._total_steps = sum(run.settings.num_steps for run in runs)
         self._steps_finished = 0
-        self._lines: TextIO | None = None
-        self._bars: Progress | None = None
-        self._tasks: dict[Run, TaskID] = {}
-        if enabled and sys.stderr.isatty():
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
-                console=Console(stderr=True),
+        self._shown = shown
+        self._shared = shared
+        self._shown_at = self._shared_at = -float("inf")
+        self._live: Live | None = None
+        if shown is True and sys.stderr.isatty():
+            self._live = Live(
+                console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
             )
-            self._overall = self._bars.add_task("", total=self._total_steps)
-            self._update_bars()
-        elif enabled:
-            self._lines = sys.stderr
 
     def __enter__(self) -> SweepProgress:
-        if self._bars is not None:
-            self._bars.start()
+        if self._live is not None:
+            self._live.start()
+        self.refresh()
         return self
 
     def __exit__(
@@ -127,17 +78,18 @@ class SweepProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        try:
+            if self._live is not None:
+                self._live.stop()
+        finally:
+            if self._shared is not None:
+                self._shared.close()
 
-    def step(self, run: Run, step: int) -> None:
-        """A run has done `step` steps."""
+    def step(self, run: Run, step: Step) -> None:
+        """A run has gone on."""
         self._steps[run] = step
-        if self._bars is not None:
-            if run not in self._tasks:
-                self._tasks[run] = self._bars.add_task(str(run), total=run.settings.num_steps)
-            self._bars.update(self._tasks[run], completed=step)
-            self._update_bars()
+        self._paces.setdefault(run, Pace()).add(step.number)
+        self.refresh()
 
     def notice(self, text: str) -> None:
         """A run has something to say."""
@@ -149,37 +101,69 @@ class SweepProgress:
         """A run has ended, here or in another process."""
         self._left.pop(run, None)
         self._steps.pop(run, None)
+        self._paces.pop(run, None)
         self._steps_finished += run.settings.num_steps
         if isinstance(outcome, ResultRow):
             self._costs.add(outcome)
-        if self._bars is not None:
-            if run in self._tasks:
-                self._bars.remove_task(self._tasks.pop(run))
-            self._update_bars()
+            self._num_failed += outcome.status == "failed"
+        else:
+            self._num_interrupted += 1
         count = f"[{self._num_runs - len(self._left)}/{self._num_runs}]"
         where = ", by another process" if elsewhere else ""
-        self._say(f"{count} {run}: {_outcome(outcome)}{where}{self._time_left()}")
+        seconds = self._seconds_left()
+        left = f"; about {duration(seconds)} left" if seconds is not None else ""
+        is_failure = isinstance(outcome, Interrupted) or outcome.status == "failed"
+        self._say(f"{count} {run}: {_outcome(outcome)}{where}{left}", is_failure)
+        self.refresh()
 
-    def _say(self, text: str) -> None:
-        if self._bars is not None:
-            self._bars.console.print(text, markup=False, highlight=False)
-        elif self._lines is not None:
-            print(text, file=self._lines, flush=True)
+    def refresh(self) -> None:
+        """Show and share the present state, if the last is old enough."""
+        now = time.monotonic()
+        if self._live is not None and now - self._shown_at >= SHOW_SECONDS:
+            self._shown_at = now
+            self._live.update(table_of(self.state))
+        if self._shared is not None and now - self._shared_at >= SHARE_SECONDS:
+            self._shared_at = now
+            self._shared.write(self.state)
 
-    def _update_bars(self) -> None:
-        assert self._bars is not None
-        self._bars.update(
-            self._overall,
-            description=f"{self._num_runs - len(self._left)} of {self._num_runs} runs{self._time_left()}",
-            completed=self._steps_finished + sum(self._steps.values()),
+    @property
+    def state(self) -> SweepState:
+        """How far the sweep is now."""
+        steps = self._steps_finished + sum(step.number for step in self._steps.values())
+        return SweepState(
+            num_runs=self._num_runs,
+            num_ended=self._num_runs - len(self._left),
+            num_failed=self._num_failed,
+            num_interrupted=self._num_interrupted,
+            running=tuple(self._state_of(run, step) for run, step in self._steps.items()),
+            part=steps / self._total_steps if self._total_steps else 0.0,
+            seconds_left=self._seconds_left(),
         )
 
-    def _time_left(self) -> str:
-        done = {run: step / run.settings.num_steps for run, step in self._steps.items()}
+    def _state_of(self, run: Run, step: Step) -> RunState:
+        """By the run's own pace where it is known, else by what runs like it took."""
+        num_steps, pace = run.settings.num_steps, self._paces[run].steps_per_second
+        remaining = max(0, num_steps - step.number)
+        known = self._costs.seconds(run)
+        if pace is not None:
+            left: float | None = remaining / pace
+        else:
+            left = None if known is None else known * remaining / num_steps
+        return RunState(str(run), step.number, num_steps, step.bound, pace, left)
+
+    def _say(self, text: str, is_failure: bool = False) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        elif self._shown is True or (self._shown == "failures" and is_failure):
+            print(text, file=sys.stderr, flush=True)
+
+    def _seconds_left(self) -> float | None:
+        """Of all runs that are left, by what runs like them took."""
+        done = {run: step.number / run.settings.num_steps for run, step in self._steps.items()}
         seconds = self._costs.total(list(self._left), done)
         if not self._left or seconds is None:
-            return ""
-        return f"; about {duration(seconds / min(self._jobs, len(self._left)))} left"
+            return None
+        return seconds / min(self._jobs, len(self._left))
 
 
 def _outcome(outcome: ResultRow | Interrupted) -> str:
@@ -198,12 +182,3 @@ def _outcome(outcome: ResultRow | Interrupted) -> str:
         f"{name} {outcome.metrics[name]:.4g}" for name in names if name in outcome.metrics
     )
     return f"{figures}, {duration(outcome.metrics.get('seconds', 0.0))} of training"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people, such as "45 s", "12 min" or "3.5 h"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -6,6 +6,7 @@ back to the system, and if it is killed only its run is lost.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ..errors import DataFileError
 from ..models import model_source
@@ -29,6 +33,7 @@ from ..tasks.protocol import COST_METRICS
 from ..tasks.recorded import load_predictions, save_predictions
 from .environment import available_cores, fingerprint, git_commit, hardware, versions
 from .run import Run
+from .scalars import Scalars
 
 LOG_NAME = "log.txt"
 """In a run's folder: its warnings and traceback, removed when the run is done."""
@@ -39,6 +44,9 @@ CHECKPOINT_NAME = "checkpoint"
 MODEL_NAME = "model"
 """In a run's folder: the last checkpoint, where models are kept."""
 
+RECENT_STEPS = 50
+"""Of a training, whose mean bound is told while it goes on."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -47,6 +55,7 @@ class Job:
     :param directory: for its checkpoint, predictions and log.
     :param num_threads: the number of cores that it may use, None to leave TensorFlow's threads as they are.
     :param stored: the row whose run is only to be scored again.
+    :param tensorboard: the folder for a folder of each run's bounds, None for none.
     """
 
     run: Run
@@ -56,6 +65,7 @@ class Job:
     num_threads: int | None
     plugins: tuple[str, ...]
     stored: ResultRow | None = None
+    tensorboard: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -66,31 +76,43 @@ class Interrupted:
 
 
 @dataclass(frozen=True)
+class Step:
+    """How far a run is.
+
+    :param number: of steps done.
+    :param bound: per training point, the mean over the last steps; None where the training does not tell.
+    """
+
+    number: int
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something that a run has to say, one line."""
 
     text: str
 
 
-Report = Callable[["int | Notice"], None]
+Report = Callable[["Step | Notice"], None]
 
 
 def work(job: Job, pipe: connection.Connection) -> None:
     """Do a job in a worker process.
 
-    Sends the number of steps done (0 at once) and notices, and last a `ResultRow` or `Interrupted`.
+    Sends `Step`s (one of 0 at once) and notices, and last a `ResultRow` or `Interrupted`.
     SIGTERM stops the run after its present steps, with a checkpoint.
     """
     stopping = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 
-    def report(message: int | Notice) -> None:
+    def report(message: Step | Notice) -> None:
         pipe.send(message)
         if stopping.is_set():
             raise KeyboardInterrupt
 
-    pipe.send(0)
+    pipe.send(Step(0))
     try:
         _send_errors_to(job.directory / LOG_NAME)
     except OSError as error:
@@ -162,22 +184,40 @@ def _trained(job: Job, report: Report) -> Outcome:
 def _measured(job: Job, report: Report, checkpoint: str = CHECKPOINT_NAME) -> Outcome:
     _import_plugins(job)
     run = job.run
+
+    scalars = Scalars(job.tensorboard / run.directory_name) if job.tensorboard else None
+
+    def report_step(step: int, history: Any = None) -> None:  # `fit` gives its callbacks both
+        nonlocal scalars
+        bound = _recent_bound(history)
+        if scalars is not None and bound is not None:
+            try:
+                scalars.add(step, bound)
+            except OSError as error:  # no fault of the run
+                report(Notice(f"{run}: no more bounds for TensorBoard ({_one_line(error)})"))
+                scalars = None
+        report(Step(step, bound))
+
     dataset = run.load(job.data_dir)
     if job.num_threads is not None and model_source(run.model).uses_tensorflow:
         from gpflow_dkp.training import configure_threads
 
         configure_threads(job.num_threads)
-    return run_model(
-        dataset,
-        run.model,
-        find_task(run.task),
-        depth=run.depth,
-        seed=run.seed,
-        settings=run.settings,
-        checkpoint_dir=job.directory / checkpoint,
-        checkpoint_seconds=job.checkpoint_seconds,
-        report_step=report,
-    )
+    try:
+        return run_model(
+            dataset,
+            run.model,
+            find_task(run.task),
+            depth=run.depth,
+            seed=run.seed,
+            settings=run.settings,
+            checkpoint_dir=job.directory / checkpoint,
+            checkpoint_seconds=job.checkpoint_seconds,
+            report_step=report_step,
+        )
+    finally:
+        if scalars is not None:
+            scalars.close()
 
 
 def _rescored(job: Job) -> Outcome:
@@ -185,7 +225,7 @@ def _rescored(job: Job) -> Outcome:
     run, stored = job.run, job.stored
     assert stored is not None
     if (job.directory / MODEL_NAME).exists():
-        outcome = _measured(job, lambda step: None, checkpoint=MODEL_NAME)
+        outcome = _measured(job, lambda message: None, checkpoint=MODEL_NAME)
         costs = {name: stored.metrics[name] for name in COST_METRICS if name in stored.metrics}
         return Outcome(outcome.metrics | costs, stored.history, outcome.predictions)
     _import_plugins(job)
@@ -198,6 +238,13 @@ def _rescored(job: Job) -> Outcome:
         seed=run.seed,
     )
     return Outcome(stored.metrics | scores, stored.history, {})
+
+
+def _recent_bound(history: Any) -> float | None:
+    """The mean of a training's last bounds, where it has any and they are finite."""
+    recent = getattr(history, "elbo", None) or ()
+    bound = float(np.mean(recent[-RECENT_STEPS:])) if len(recent) else math.nan
+    return bound if math.isfinite(bound) else None
 
 
 def _import_plugins(job: Job) -> None:

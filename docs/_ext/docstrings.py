@@ -42,6 +42,7 @@ PACKAGES = {
         "sweep",
         "settings",
         "experiment",
+        "configs",
         "store",
         "errors",
     ],

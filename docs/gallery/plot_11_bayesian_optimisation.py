@@ -28,7 +28,7 @@ def costly(x: np.ndarray) -> np.ndarray:
 # and noise are given, the posterior is trained.
 X = np.array([-1.7, -0.6, 0.3, 0.75, 1.4])[:, None]
 rounds = []
-for number in range(5):
+for number in range(4):
     Y = costly(X)
     shift = Y.mean()
     model = DWP.from_data(X, Y - shift, num_inducing=len(X), width=3, seed=0)
@@ -46,7 +46,7 @@ for number in range(5):
 # Each panel has four draws in colour and, as triangles, where each is lowest: the next
 # evaluations. The draws spread their bets over what is not known yet, and agree once the valley is
 # found.
-figure, axes = plt.subplots(1, 5, figsize=(14.0, 3.4), sharey=True)
+figure, axes = plt.subplots(1, 4, figsize=(13.0, 3.6), sharey=True)
 for number, (axis, (points, draws, chosen)) in enumerate(zip(axes, rounds)):
     axis.plot(grid, costly(grid), "k--", linewidth=1.0, label="the function")
     for k, draw in enumerate(draws):

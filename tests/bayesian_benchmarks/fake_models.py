@@ -1,11 +1,14 @@
 """A plugin for tests: a dataset, and models that train in no time and fail on demand.
 
 Environment: FAKE_KILL_AT, a step at which the process kills itself once (FAKE_MARKER, a file that
-says it has); FAKE_STEP_SECONDS, how long a step takes; FAKE_LOG, a file with a line a training.
+says it has); FAKE_STEP_SECONDS, how long a step takes; FAKE_LOG, a file with a line a training;
+FAKE_HOLD, a file: no training goes on from step 20 while it is there; FAKE_LINGER, a folder: the first
+process to train takes no time, and when it is done it does not end until there is a file `release` there.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -67,9 +70,12 @@ def train(
 
             raise UnusableCheckpoint("checkpoint state.json cannot be read") from error
     _log(f"start {start}")
+    pause = 0.0 if _lingers() else float(os.environ.get("FAKE_STEP_SECONDS", "0"))
     for step in range(start, settings.num_steps):
         model.state += 1.0 / (1.0 + step + model.state)
-        time.sleep(float(os.environ.get("FAKE_STEP_SECONDS", "0")))
+        time.sleep(pause)
+        while step == 20 and Path(os.environ.get("FAKE_HOLD", "/no such file")).exists():
+            time.sleep(0.02)
         if file and step % 3 == 2:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.with_suffix(".part").write_text(json.dumps([step + 1, model.state]))
@@ -87,6 +93,29 @@ def _fail_on_demand(step: int) -> None:
         raise {"full-disk": OSError(28, "No space left on device"), "memory": MemoryError()}[
             os.environ["FAKE_ERROR"]
         ]
+
+
+def _lingers() -> bool:
+    """Whether this process is the one that is to end late; it says so by files in the folder."""
+    if "FAKE_LINGER" not in os.environ:
+        return False
+    folder = Path(os.environ["FAKE_LINGER"])
+    try:
+        (folder / "chosen").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+
+    def linger() -> None:
+        (folder / "lingers").touch()
+        deadline = time.monotonic() + 15
+        while not (folder / "release").exists():
+            if time.monotonic() > deadline:
+                (folder / "gave-up").touch()
+                return
+            time.sleep(0.02)
+
+    atexit.register(linger)
+    return True
 
 
 def _log(line: str) -> None:

@@ -13,7 +13,6 @@ from bayesian_benchmarks.errors import BenchmarkError, ConfigError, UnknownNameE
 from bayesian_benchmarks.models.deep import as_recipe
 from bayesian_benchmarks.settings import DensitySettings, GWISettings, schedule_name
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 LARGE = ("kin8nm", "naval", "power", "protein")
 UCI = ("boston", "concrete", "energy", "wine", "yacht", *LARGE)
 
@@ -30,7 +29,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_the_papers_protocol() -> None:
-    config = load_experiment(CONFIGS / "ober2023.yaml")
+    config = load_experiment("ober2023")
     assert config.settings == Settings()
     assert config.settings.num_steps == 20_000
     assert config.settings.learning_rate == ((0.0, 1e-2), (0.5, 1e-3))
@@ -39,15 +38,15 @@ def test_the_papers_protocol() -> None:
 
 
 def test_the_five_layer_networks_are_runs_of_the_same_protocol() -> None:
-    config = load_experiment(CONFIGS / "ober2021.yaml")
+    config = load_experiment("ober2021")
     runs = {run.key for run in expand(config)}
     assert len(runs) == (8 * 20 + 5) * 2
-    assert runs < {run.key for run in expand(load_experiment(CONFIGS / "ober2023.yaml"))}
+    assert runs < {run.key for run in expand(load_experiment("ober2023"))}
 
 
 def test_samples_in_training_of_deep_kernel_processes() -> None:
     """[ICML21]: ten, energy's too; one on the four large sets."""
-    config = load_experiment(CONFIGS / "aitchison2021.yaml")
+    config = load_experiment("aitchison2021")
     samples = {
         run.dataset: run.settings.train_samples
         for run in expand(config.override(datasets=UCI, splits=(0,)))
@@ -56,7 +55,7 @@ def test_samples_in_training_of_deep_kernel_processes() -> None:
 
 
 def test_the_offline_default_needs_no_download() -> None:
-    config = load_experiment(CONFIGS / "quick.yaml")
+    config = load_experiment("quick")
     assert {run.dataset for run in expand(config)} == {"diabetes"}
     assert {run.model for run in expand(config)} == {"dwp-ab-gw", "dgp"}
 

@@ -101,16 +101,15 @@ def test_sweep_and_diagram(tmp_path: Path) -> None:
 
 
 def test_packaged_configs() -> None:
-    folder = Path(__file__).resolve().parents[2] / "configs"
-    experiment = load_experiment(folder / "classification.yaml")
+    experiment = load_experiment("classification")
     assert isinstance(experiment.settings, ClassificationSettings)
     assert experiment.settings == ClassificationSettings()
     assert experiment.override(splits=[1]).task == "classification"
-    assert load_experiment(folder / "quick_classification.yaml").settings.num_steps == 500
-    images = load_experiment(folder / "classification_images.yaml")
+    assert load_experiment("quick_classification").settings.num_steps == 500
+    images = load_experiment("classification_images")
     assert images.models == experiment.models
     assert images.settings.train_samples == 1
-    paper = load_experiment(folder / "aitchison2021.yaml")
+    paper = load_experiment("aitchison2021")
     assert (paper.model_depth(2), paper.settings.num_steps) == (3, 8000)
 
 

@@ -20,7 +20,6 @@ from bayesian_benchmarks.settings import Decay, DensitySettings, Settings
 from bayesian_benchmarks.store import ResultRow
 from bayesian_benchmarks.tasks.density import METRICS, predict_in_batches
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = DensitySettings(
     num_steps=4, num_inducing=8, num_importance_samples=2, elbo_samples=3, test_samples=30
 )
@@ -153,7 +152,7 @@ def test_points_are_predicted_in_batches_of_a_bounded_size() -> None:
 
 
 def test_the_config_is_the_papers_protocol() -> None:
-    experiment = load_experiment(REPOSITORY / "configs" / "salimbeni2019.yaml")
+    experiment = load_experiment("salimbeni2019")
     assert experiment.settings == DensitySettings()
     assert experiment.settings.learning_rate == Decay(rate=0.005)
     assert experiment.settings.natural_gradient == Decay(rate=0.01)

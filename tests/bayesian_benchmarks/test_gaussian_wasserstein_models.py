@@ -200,7 +200,7 @@ def test_rows_are_found_by_the_settings_that_their_model_reads(
     paper: str, changes: dict[str, Any], readers: set[str]
 ) -> None:
     """Stored before there were such settings, or with other values of those that it ignores."""
-    experiment = load_experiment(REPOSITORY / "configs" / f"{paper}.yaml")
+    experiment = load_experiment(paper)
     with (REPOSITORY / "results" / f"{paper}.csv").open() as file:
         rows = {(row["model"], row["settings_hash"]) for row in csv.DictReader(file)}
     models = {model for model, _ in rows}
@@ -216,7 +216,7 @@ def test_rows_are_found_by_the_settings_that_their_model_reads(
 
 
 def test_the_papers_protocol_and_figures() -> None:
-    experiment = load_experiment(REPOSITORY / "configs" / "wild2022.yaml")
+    experiment = load_experiment("wild2022")
     assert experiment.settings.gwi is not None
     assert experiment.settings.gwi.protocol == "cross-validation"
     for model in experiment.models:

@@ -31,7 +31,6 @@ from bayesian_benchmarks.tasks.classification_metrics import entropy
 from bayesian_benchmarks.tasks.ood import METRICS, auroc, evaluate
 from bayesian_benchmarks.tasks.training import bound
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 PAIRS = [
     *("cifar10_vs_svhn", "digits_noisy", "digits_rotated"),
     *("fashion_mnist_vs_mnist", "mnist_10k_halves", "mnist_vs_fashion_mnist"),
@@ -322,14 +321,14 @@ def test_every_list_of_tasks_has_the_same() -> None:
 
 
 def test_packaged_ood_configs() -> None:
-    experiment = load_experiment(CONFIGS / "wild2022_ood.yaml")
+    experiment = load_experiment("wild2022_ood")
     assert isinstance(experiment.settings, OodSettings)
     differs = {"gwi": None, "likelihood": "softmax"}
     assert experiment.settings.model_copy(update=differs) == OodSettings()
     assert experiment.paper == "wild2022"
     assert experiment.model_depth(2) == 3
     assert set(experiment.datasets) <= set(PAIRS)
-    quick = load_experiment(CONFIGS / "quick_ood.yaml")
+    quick = load_experiment("quick_ood")
     assert quick.task == "ood"
     assert set(quick.datasets) == {"digits_rotated", "digits_noisy"}
 

@@ -8,9 +8,10 @@ import pytest
 
 from bayesian_benchmarks import Settings
 from bayesian_benchmarks.store import ResultRow
-from bayesian_benchmarks.sweep.progress import Costs, SweepProgress
+from bayesian_benchmarks.sweep.costs import Costs
+from bayesian_benchmarks.sweep.progress import SweepProgress
 from bayesian_benchmarks.sweep.run import Run
-from bayesian_benchmarks.sweep.worker import Interrupted
+from bayesian_benchmarks.sweep.worker import Interrupted, Step
 
 STEPS = 1000
 
@@ -55,7 +56,7 @@ def test_two_at_a_time_take_half_as_long(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_done_of_a_run_counts(capsys: pytest.CaptureFixture[str]) -> None:
     runs = [make(split) for split in range(2)]
     progress = SweepProgress(runs, [row(make(7), 80.0)])
-    progress.step(runs[1], 750)
+    progress.step(runs[1], Step(750))
     progress.finish(runs[0], row(runs[0], 80.0))
     assert seconds_left(capsys) == 20.0
 

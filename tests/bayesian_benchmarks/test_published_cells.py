@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from bayesian_benchmarks import Experiment, ResultRow, expand, load_experiment
+from bayesian_benchmarks.configs import list_configs
 from bayesian_benchmarks.report import format_table, paper_results, summarise
 from bayesian_benchmarks.tasks import find_task, metrics_of
-
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 NUM_FIGURES = {
     "aitchison2021": 4 * 6,  # datasets x models
@@ -60,13 +59,13 @@ def printed_cells(table: str) -> dict[tuple[str, str, str, str], str]:
 
 
 def test_every_config_with_a_paper_is_counted() -> None:
-    named = {path.stem for path in CONFIGS.glob("*.yaml") if load_experiment(path).paper}
+    named = {name for name in list_configs() if load_experiment(name).paper}
     assert named == set(NUM_FIGURES)
 
 
 @pytest.mark.parametrize("name", NUM_FIGURES)
 def test_the_papers_figures_stand_in_a_configs_table(name: str, tmp_path: Path) -> None:
-    config = load_experiment(CONFIGS / f"{name}.yaml").override(splits=(0,))
+    config = load_experiment(name).override(splits=(0,))
     lines = summarise(
         rows_of(config, tmp_path),
         paper=config.paper,

@@ -27,7 +27,6 @@ from bayesian_benchmarks.report.tables import Summary
 from bayesian_benchmarks.store import ResultRow, ResultsStore, digest_of
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = ROOT / "configs"
 
 
 def row(
@@ -95,17 +94,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     store = ResultsStore(folder / "ober2023_fast.sqlite")
     store.add_all(ROWS)
     store.export(folder / "ober2023_fast.csv")
-    return open_source(folder / "ober2023_fast.csv", CONFIGS)
+    return open_source(folder / "ober2023_fast.csv")
 
 
 def test_a_source_takes_the_config_of_its_name(source: Source) -> None:
     assert source.paper == "ober2023"
     assert len(source.rows) == len(ROWS)
     store = source.path.with_suffix(".sqlite")
-    assert open_source(store, CONFIGS).rows == list(source.rows)
-    assert open_source(store, CONFIGS, "wild2022").paper == "wild2022"
+    assert open_source(store).rows == list(source.rows)
+    assert open_source(store, "wild2022").paper == "wild2022"
     with pytest.raises(BenchmarkError, match=r"nothing\.csv"):
-        open_source(source.path.with_name("nothing.csv"), CONFIGS)
+        open_source(source.path.with_name("nothing.csv"))
 
 
 def test_distances_are_in_standard_errors_of_both(source: Source) -> None:

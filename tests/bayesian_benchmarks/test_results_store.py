@@ -220,6 +220,34 @@ def test_frame(store: ResultsStore) -> None:
     assert list(frame["split"]) == [3, 4]
     assert frame["elbo_per_point"].iloc[0] == 1.0 / 3.0
     assert np.isnan(frame["elbo_per_point"].iloc[1])
+    assert list(frame["test_samples"]) == [100, 100]
+    assert list(frame["note"]) == ['a, "b"'] * 2
+    assert list(frame["depth"]) == [2, 2]
+    assert "settings.depth" not in frame
+
+
+def test_a_frame_has_settings_by_which_it_can_be_grouped(store: ResultsStore) -> None:
+    """Nested ones, lists, one of some rows alone, and one that is called like a metric."""
+    settings = [
+        {"depth": 2, "num_steps": 10, "rates": [0.1, [0.2]], "seconds": 5.0},
+        {"depth": 2, "num_steps": 20, "schedule": {"beta_2": 0.9, "decay": {"rates": [0.3]}}},
+    ]
+    texts = [json.dumps(values, sort_keys=True) for values in settings]
+    rows = [replace(ROW, settings=text, settings_hash=digest_of(text)) for text in texts]
+    store.add_all(rows)
+    frame = store.frame().set_index("num_steps")
+    assert dict(frame["seconds"]) == {10: 12.0, 20: 12.0}
+    assert frame.loc[10, "settings.seconds"] == 5.0
+    assert np.isnan(frame.loc[20, "settings.seconds"])
+    assert frame.loc[20, "schedule.beta_2"] == 0.9
+    assert frame.loc[20, "schedule.decay.rates"] == (0.3,)
+    assert list(frame.groupby("rates").groups) == [(0.1, (0.2,))]
+
+
+def test_the_frame_of_an_empty_store_has_the_fields(store: ResultsStore) -> None:
+    frame = store.frame()
+    assert len(frame) == 0
+    assert {"dataset", "model", "status"} <= set(frame.columns)
 
 
 VERSION_1 = """

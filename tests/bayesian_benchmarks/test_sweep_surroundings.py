@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from test_sweep import (  # noqa: F401  (fixtures among them)
 from bayesian_benchmarks import ResultsStore, Settings, expand, run_experiment
 from bayesian_benchmarks.errors import BenchmarkError
 from bayesian_benchmarks.sweep import worker
+from bayesian_benchmarks.sweep.progress import SweepProgress
+from bayesian_benchmarks.sweep.run import Run
+from bayesian_benchmarks.sweep.worker import Step
 
 Numbers = list[tuple[Any, ...]]
 
@@ -264,3 +268,60 @@ def test_a_run_that_does_not_stop_is_ended(
     )
     assert report.num_failed == 1
     assert "longer than the limit of 2 seconds" in store.rows()[0].error
+
+
+@pytest.fixture
+def lingering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a worker that ends late, while another goes on."""
+    folder = tmp_path / "lingering"
+    folder.mkdir()
+    monkeypatch.setenv("FAKE_LINGER", str(folder))
+    monkeypatch.setenv("FAKE_STEP_SECONDS", "0.2")
+    return folder
+
+
+def hear(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """Do something at each step that the coordinator hears of."""
+    step = SweepProgress.step
+
+    def heard(self: SweepProgress, run: Run, done: Step) -> None:
+        step(self, run, done)
+        then()
+
+    monkeypatch.setattr(SweepProgress, "step", heard)
+
+
+def test_the_others_are_heard_while_a_worker_ends(
+    store: ResultsStore,  # noqa: F811
+    lingering: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Numbers,  # noqa: F811
+) -> None:
+    def release() -> None:
+        if (lingering / "lingers").exists():
+            (lingering / "release").touch()
+
+    hear(monkeypatch, release)
+    run_experiment(experiment(), store, jobs=2, progress=False)
+    assert (lingering / "release").exists()
+    assert not (lingering / "gave-up").exists()
+    assert numbers(store) == unbroken
+
+
+def test_what_was_done_before_an_interrupt_is_stored(
+    store: ResultsStore,  # noqa: F811
+    lingering: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Numbers,  # noqa: F811
+) -> None:
+    def interrupt() -> None:
+        if (lingering / "lingers").exists():
+            assert store.rows() == []
+            (lingering / "release").touch()
+            raise KeyboardInterrupt
+
+    hear(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment(), store, jobs=2, progress=False)
+    (row,) = numbers(store)
+    assert row in unbroken

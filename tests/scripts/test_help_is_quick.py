@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from bayesian_benchmarks.commands import COMMANDS as COMMANDS_OF_BENCH
+
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [*sorted((ROOT / "scripts").glob("*.py")), ROOT / "gpflow_dkp" / "__main__.py"]
+BENCH = ROOT / "bayesian_benchmarks" / "__main__.py"
+COMMANDS = [
+    *([script] for script in sorted((ROOT / "scripts").glob("*.py"))),
+    [ROOT / "gpflow_dkp" / "__main__.py"],
+    [BENCH],
+    *([BENCH, name] for name in COMMANDS_OF_BENCH),
+]
 PROGRAM = """
 import runpy, sys
-sys.argv = [sys.argv[1], "--help"]
+sys.argv = [*sys.argv[1:], "--help"]
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 except SystemExit as end:
@@ -22,10 +30,12 @@ assert not slow, slow
 """
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_help_imports_nothing_slow(script: Path) -> None:
+@pytest.mark.parametrize(
+    "command", COMMANDS, ids=lambda parts: "-".join(Path(p).name for p in parts)
+)
+def test_help_imports_nothing_slow(command: list[Path | str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(script)],
+        [sys.executable, "-c", PROGRAM, *map(str, command)],
         capture_output=True,
         text=True,
         check=False,
