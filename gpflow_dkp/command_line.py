@@ -72,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     fit.add_argument("--depth", type=_depth, help="number of layers, or auto: the best of 1 to 3")
     fit.add_argument("--kernel", help="squared_exponential, relu, or auto: the better of them")
     fit.add_argument("--inducing", type=int, help="number of inducing points")
-    fit.add_argument("--steps", type=int, help="default: until the bound has stopped rising")
+    fit.add_argument("--steps", type=int, help="of training, at most")
     fit.add_argument("--seconds", type=float, help="of training")
     fit.add_argument("--seed", type=int, default=0)
     fit.add_argument(

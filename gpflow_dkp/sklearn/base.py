@@ -47,8 +47,8 @@ class Estimator(BaseEstimator, abc.ABC):
 
     :param kernel: "squared_exponential" or "relu", the arc-cosine kernel of order 1; or a GPflow kernel on
         standardised inputs, of which the model gets copies.
-    :param num_steps: of training; None for as many as fit into `max_seconds`, or with neither until the
-        bound has stopped rising.
+    :param num_steps: of training, at most; None for as many as fit into `max_seconds`, or with neither until
+        the bound has stopped rising.
     :param max_seconds: time of the training, the compilation of its first run included.
     :param batch_size: rows a step; default all of up to 2 000, 1 000 of more.
     :param schedule: "fast", "paper" or a `gpflow_dkp.training.Recipe`.
@@ -65,7 +65,7 @@ class Estimator(BaseEstimator, abc.ABC):
     """
 
     kernel: str | Kernel = "squared_exponential"
-    num_steps: int | None = None
+    num_steps: int | None = 2_000
     max_seconds: float | None = None
     batch_size: int | None = None
     schedule: str | Recipe = "fast"

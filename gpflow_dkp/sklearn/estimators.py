@@ -130,7 +130,6 @@ class GWIEstimator(Estimator):
     :param mean: "net", a neural network, or "svgp", the mean of a sparse GP.
     :param num_inducing: inducing points; default the square root of the number of rows.
     :param hidden_units: of each hidden layer of the network.
-    :param num_steps: of training; None as in `Estimator`, which for a network can take very long.
     :param select: choose noise, number of inducing points, steps and temperature on held-out data by
         `gpflow_dkp.selection.select_gwi`: better calibrated, at the price of many trainings, each of which
         compiles its steps. `num_steps` and `batch_size` are then those of each training, None for 10 000 and
@@ -143,7 +142,6 @@ class GWIEstimator(Estimator):
     mean: Literal["net", "svgp"] = "net"
     num_inducing: int | None = None
     hidden_units: tuple[int, ...] = (10, 10)
-    num_steps: int | None = 2_000
     select: bool = False
 
     def _build(
@@ -291,6 +289,7 @@ class LatentVariableDGPRegressor(Regressor):
     :param latent_dim: of each latent-variable layer.
     :param num_inducing: inducing points of each GP layer.
     :param num_samples: estimates of the bound in a training step, of which the mean is taken.
+    :param num_steps: as in `Estimator`; its steps are cheap, and it needs more of them.
 
     Other parameters as in `Regressor` and `Estimator`.
 
@@ -307,6 +306,7 @@ class LatentVariableDGPRegressor(Regressor):
     latent_dim: int = 1
     num_inducing: int = 100
     num_samples: int = 1
+    num_steps: int | None = 5_000
 
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int

@@ -24,13 +24,12 @@ from sklearn_cases import REGRESSORS, toy_data
 from gpflow_dkp.models import DWP
 from gpflow_dkp.selection import CrossValidation, select_gwi
 from gpflow_dkp.sklearn import (
+    DIWPRegressor,
     DWPRegressor,
-    GWIClassifier,
     GWIRegressor,
     LatentVariableDGPRegressor,
     estimators,
 )
-from gpflow_dkp.sklearn.estimators import GWIEstimator
 from gpflow_dkp.training import fit
 
 every_regressor = pytest.mark.parametrize("name", REGRESSORS)
@@ -351,8 +350,8 @@ def test_bad_parameters_are_said_in_one_line(parameters: dict[str, Any], message
 
 def test_defaults_are_those_of_the_most_special_class() -> None:
     """Where two bases have a parameter, the general one's default does not win."""
-    assert GWIRegressor().num_steps == GWIClassifier().num_steps == GWIEstimator.num_steps == 2000
-    assert DWPRegressor().num_steps is None
+    assert (DWPRegressor().num_steps, LatentVariableDGPRegressor().num_steps) == (2000, 5000)
+    assert (DWPRegressor().num_samples, DIWPRegressor().num_samples) == (10, 5)
     assert LatentVariableDGPRegressor().num_samples == 1
 
 
