@@ -19,10 +19,10 @@ from test_sweep import plugin_is_found, wait_for  # noqa: F401  (a fixture among
 from bayesian_benchmarks import ResultsStore, expand, get_dataset, load_experiment, run_experiment
 from bayesian_benchmarks.commands import main
 from bayesian_benchmarks.plugins import import_plugin
-from bayesian_benchmarks.search_space import Interval
+from bayesian_benchmarks.search_space import Choice, Interval
 from bayesian_benchmarks.sweep.locks import RunLock
 from bayesian_benchmarks.sweep.run import data_digest
-from bayesian_benchmarks.tuning import Tuning, mean_and_error, open_study
+from bayesian_benchmarks.tuning import Tuning, mean_and_error, open_study, tune
 
 optuna = pytest.importorskip("optuna")
 
@@ -175,6 +175,14 @@ def test_a_trial_that_fails_is_told_and_the_others_go_on(
     assert list(Path("runs").glob("tune-*/trial0/*/log.txt"))
     assert not list(Path("runs").glob("tune-*/trial*/*/checkpoint"))
     assert load_experiment("best.yaml").settings.num_inducing == int(numbers[2])
+
+
+def test_choices_that_cannot_be_together_are_a_failed_trial(tmp_path: Path) -> None:
+    of = Tuning(load_experiment(CONFIG), {"num_inducing": Choice((0,))})
+    study, said = open_study(of, tmp_path / "a.sqlite"), []
+    tune(of, study, tmp_path / "a", trials=2, jobs=1, say=said.append)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "FAIL"]
+    assert said[1].startswith("trial 1: failed: --search num_inducing: num_inducing: ")
 
 
 def test_no_complete_trial_is_exit_code_1(
