@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,31 +62,45 @@ class Program:
 
 def run_program(program: Program, argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+
+    def do() -> int:
+        arguments = _parser(program).parse_args(argv)
+        import_plugins(arguments.plugin)
+        return _list(program) if arguments.list else _run(program, arguments)
+
+    return exit_code_of(program.name, do)
+
+
+def import_plugins(modules: Sequence[str] | None) -> None:
+    """Import the plugins of installed packages, and those of `--plugin`."""
+    import_installed_plugins()
+    for module in modules or ():
+        import_plugin(module)
+
+
+def exit_code_of(name: str, do: Callable[[], int]) -> int:
+    """What a command returns, or the exit code of its error, which is told in a line."""
     for stream in (sys.stdout, sys.stderr):  # a terminal without ± has ? there
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    arguments = _parser(program).parse_args(argv)
     try:
-        import_installed_plugins()
-        for plugin in arguments.plugin or ():
-            import_plugin(plugin)
         with _terminated_in_order():
-            exit_code = _list(program) if arguments.list else _run(program, arguments)
+            exit_code = do()
         sys.stdout.flush()
         return exit_code
     except BenchmarkError as error:
-        print(f"{program.name}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # such as of `| head`
         _forget_output()
         return 1
     except OSError as error:
-        print(f"{program.name}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         _forget_output()
         return 1
     except KeyboardInterrupt:
         print(
-            f"{program.name}: interrupted; what is finished is stored, and the same command goes on "
+            f"{name}: interrupted; what is finished is stored, and the same command goes on "
             "from there.",
             file=sys.stderr,
         )
@@ -380,7 +394,7 @@ def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
         datasets=datasets,
         csv=arguments.csv,
         target=arguments.target,
-        splits=_splits(arguments.splits),
+        splits=split_numbers(arguments.splits),
         depths=arguments.depths,
         seeds=arguments.seeds,
         plugins=arguments.plugin,
@@ -388,7 +402,7 @@ def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
     return changed if arguments.steps is None else changed.with_steps(arguments.steps)
 
 
-def _splits(words: list[str] | None) -> str | list[int] | None:
+def split_numbers(words: list[str] | None) -> str | list[int] | None:
     """`0 3-5` as [0, 3, 4, 5]; `all` as it is."""
     if words is None or words == ["all"]:
         return "all" if words else None

@@ -17,6 +17,7 @@ COMMANDS = {
     "density": "conditional densities, with latent variables",
     "classification": "labels: accuracy and calibration",
     "ood": "data of another distribution, told by a classifier's uncertainty",
+    "tune": "settings of a model, chosen by the bound or on held-out rows",
     "watch": "what a sweep that is running elsewhere is doing",
     "report": "a page, Markdown, LaTeX or CSV of stored results",
 }

@@ -287,7 +287,7 @@ class _Sweep:
             outcome = result_row(worker.job, error=f"Stopped: {limit}; its checkpoint is kept.")
             self._end(run, outcome, keep_checkpoint=True)
         elif outcome is None:
-            outcome = result_row(worker.job, error=_how_it_died(worker.exit_code))
+            outcome = result_row(worker.job, error=how_it_died(worker.exit_code))
             self._end(run, outcome, keep_checkpoint=True)
         else:
             self._end(run, outcome)
@@ -385,6 +385,7 @@ def sweep_folder(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _how_it_died(code: int | None) -> str:
+def how_it_died(code: int | None) -> str:
+    """How a process ended that said nothing of it, by its exit code."""
     how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
     return f"The worker process died ({how}); out of memory?"

@@ -40,6 +40,8 @@ docstrings = of_docs("_ext/docstrings.py")
 MODULES = (
     *of_docs("check_links.py").PACKAGES,
     "bayesian_benchmarks",
+    "bayesian_benchmarks.search_space",
+    "bayesian_benchmarks.tuning",
     "gpflow_dkp.likelihoods",
     "gpflow_dkp.mixture",
     "gpflow_dkp.networks",

@@ -25,7 +25,7 @@ try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 except SystemExit as end:
     assert not end.code
-slow = {"tensorflow", "gpflow", "pandas", "scipy", "sklearn", "matplotlib"} & set(sys.modules)
+slow = {"tensorflow", "gpflow", "pandas", "scipy", "sklearn", "matplotlib", "optuna"} & set(sys.modules)
 assert not slow, slow
 """
 
