@@ -37,8 +37,8 @@ BY_VALIDATION = ("--objective", "validation_log_likelihood")
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNED_LOG", str(tmp_path / "log"))
-    path = [str(ROOT), os.environ["PYTHONPATH"]]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    path = [str(ROOT), os.environ.get("PYTHONPATH")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
 
 
 def command(*words: str, store: str = "runs/results.sqlite") -> list[str]:
