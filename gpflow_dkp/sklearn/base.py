@@ -65,7 +65,7 @@ class Estimator(BaseEstimator, abc.ABC):
     """
 
     kernel: str | Kernel = "squared_exponential"
-    num_steps: int | None = 3_000
+    num_steps: int | None = 2_000
     max_seconds: float | None = None
     batch_size: int | None = None
     schedule: str | Recipe = "fast"

@@ -350,7 +350,7 @@ def test_bad_parameters_are_said_in_one_line(parameters: dict[str, Any], message
 
 def test_defaults_are_those_of_the_most_special_class() -> None:
     """Where two bases have a parameter, the general one's default does not win."""
-    assert (DWPRegressor().num_steps, LatentVariableDGPRegressor().num_steps) == (3000, 5000)
+    assert (DWPRegressor().num_steps, LatentVariableDGPRegressor().num_steps) == (2000, 5000)
     assert (DWPRegressor().num_samples, DIWPRegressor().num_samples) == (10, 5)
     assert LatentVariableDGPRegressor().num_samples == 1
 
