@@ -185,7 +185,15 @@ def run_info(arguments: argparse.Namespace) -> None:
 
 
 def _depth(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    """A number of layers, or "auto"."""
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, needs a number of layers or auto"
+        ) from error
 
 
 def _add_drop(parser: argparse.ArgumentParser) -> None:

@@ -137,8 +137,8 @@ class DeepModel(DeepKernelProcess):
 class ModelWithWidths(DeepModel):
     """A deep kernel process whose hidden layers have widths.
 
-    Its layers start at random, or of data near the inputs: each layer's Gram matrix is Z Z^T / D, in no more
-    directions than it has functions.
+    Its layers start at random, or of data near the inputs, but for GW's: each layer's Gram matrix is near
+    Z Z^T / D, in no more directions than it has functions.
     """
 
     @classmethod
@@ -150,10 +150,9 @@ class ModelWithWidths(DeepModel):
 
     def _start_near_inputs(self, inputs: np.ndarray) -> None:
         blocks: GramBlocks = InputBlocks(self.inducing_variable)
-        for number, layer in enumerate(self.hidden_layers):
+        for layer in self.hidden_layers:
             K_ii = self._covariance(layer, blocks).ii
             features = principal_features(inputs, layer.width)
-            layer.start_at(K_ii, random=number > 0)
             layer.start_near(K_ii, features)
             blocks = FeatureBlocks.of_inducing(tf.constant(features, K_ii.dtype))
 

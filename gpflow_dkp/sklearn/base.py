@@ -126,13 +126,13 @@ class Estimator(BaseEstimator, abc.ABC):
         """
         # A fit that fails leaves no model of other data.
         before = self.__dict__.pop("model_", None)
+        self.__dict__.pop("_structure", None)
         if not goes_on:
             of_columns = isinstance(self.kernel, Kernel)
             self.input_scaling_ = Scaling.of(X, drop_constant=not of_columns)
         X = self.input_scaling_.standardise(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model, self.history_ = self._trained(X, Y, likelihood, seed, before if goes_on else None)
-        self._structure: Hashable = structure_of(model)
         self.model_: MonteCarloModel = model
         self.n_iter_ = self.history_.num_steps
         return self
@@ -160,8 +160,8 @@ class Estimator(BaseEstimator, abc.ABC):
 
     @property
     def _twin(self) -> Twin:
-        if "_structure" not in vars(self):  # of one that was read from a file
-            self._structure = structure_of(self.model_)
+        if "_structure" not in vars(self):
+            self._structure: Hashable = structure_of(self.model_)
         return twin_of(self.model_, self._structure)
 
     def save(self, path: str | Path) -> None:

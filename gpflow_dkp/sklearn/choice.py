@@ -46,19 +46,17 @@ def compare(
     likelihood: Likelihood | None,
     seed: int,
 ) -> tuple[Candidate, tuple[MonteCarloModel, History], list[dict[str, Any]]]:
-    """Train each candidate, `max_seconds` for all of them: the best, its model, and what was compared.
+    """Train each candidate, an equal part of `max_seconds` each: the best, its model, and what was compared.
 
     :raises TrainingFailed: when all fail.
     """
-    began = time.monotonic()
     lines: list[dict[str, Any]] = []
     best: tuple[Candidate, tuple[MonteCarloModel, History]] | None = None
     highest = -np.inf
-    for number, (depth, kernel) in enumerate(candidates):
+    for depth, kernel in candidates:
         one = clone(estimator).set_params(depth=depth, kernel=kernel)
         if estimator.max_seconds is not None:
-            left = estimator.max_seconds - (time.monotonic() - began)
-            one.max_seconds = max(left / (len(candidates) - number), 1e-3)
+            one.max_seconds = estimator.max_seconds / len(candidates)
         started = time.monotonic()
         bound, failure = -np.inf, ""
         try:

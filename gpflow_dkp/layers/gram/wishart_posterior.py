@@ -265,9 +265,9 @@ class AGWPosterior(GWPosterior):
     def start_near(self, K: tf.Tensor, features: np.ndarray) -> None:
         """The mean of T to L^T (L L^T + eps I)^{-1} F, rotated, with K / nu = L L^T and eps = `START_NOISE`.
 
-        Its norm is bounded whatever K's condition. Psi is taken to be K / nu, as after `start_at`; where K
-        has no factor, all stays as it is. GW has no `A` to leave such a start with, and ends higher from a
-        random one (docs/training.md).
+        Its norm is bounded whatever K's condition. Psi is taken to be K / nu, which it nearly is after
+        `start_at`; where K has no factor, all stays as it is. GW has no `A` to leave such a start with, and
+        ends higher from a random one (docs/training.md).
         """
         chol = tf.linalg.cholesky(K / self.width).numpy()
         if not np.all(np.isfinite(chol)):

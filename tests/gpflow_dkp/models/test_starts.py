@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpflow_dkp.layers.gram import wishart_posterior
-from gpflow_dkp.models import DGP, DIWP, DWP
+from gpflow_dkp.models import DGP, DWP
 from gpflow_dkp.models.from_data import principal_features
 
 RNG = np.random.default_rng(0)
@@ -56,8 +56,16 @@ def test_deep_wishart_processes_start_near_the_inputs(posterior: str) -> None:
         np.testing.assert_allclose(factor @ factor.T, smooth @ smooth.T, atol=1e-6)
 
 
-def test_gw_and_inverse_wishart_layers_start_as_before() -> None:
-    gw = DWP.from_data(X, Y, depth=3, num_inducing=9, posterior="gw", seed=1)
-    fresh = wishart_posterior.GWPosterior(9, 3, seed=[1, 1])
-    np.testing.assert_array_equal(gw.hidden_layers[1].mu, fresh.mu)
-    DIWP.from_data(X, Y, depth=3, num_inducing=9)
+def test_gw_starts_as_if_there_were_no_inputs_to_start_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def parameters(posterior: str) -> list[np.ndarray]:
+        model = DWP.from_data(X, Y, depth=3, num_inducing=9, posterior=posterior, seed=1)
+        return [variable.numpy() for variable in model.variables]
+
+    near = {posterior: parameters(posterior) for posterior in ("gw", "ab-gw")}
+    monkeypatch.setattr(DWP, "_start_near_inputs", lambda self, inputs: None)
+    for ours, random in zip(near["gw"], parameters("gw"), strict=True):
+        np.testing.assert_array_equal(ours, random)
+    pairs = zip(near["ab-gw"], parameters("ab-gw"), strict=True)
+    assert any(not np.array_equal(ours, random) for ours, random in pairs)
