@@ -134,6 +134,7 @@ class Estimator(BaseEstimator, abc.ABC):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model, self.history_ = self._trained(X, Y, likelihood, seed, before if goes_on else None)
         self.model_: MonteCarloModel = model
+        self._structure: Hashable = structure_of(model)
         self.n_iter_ = self.history_.num_steps
         return self
 
@@ -160,8 +161,8 @@ class Estimator(BaseEstimator, abc.ABC):
 
     @property
     def _twin(self) -> Twin:
-        if "_structure" not in vars(self):
-            self._structure: Hashable = structure_of(self.model_)
+        if "_structure" not in vars(self):  # of a file
+            self._structure = structure_of(self.model_)
         return twin_of(self.model_, self._structure)
 
     def save(self, path: str | Path) -> None:
