@@ -30,7 +30,8 @@ class DeepEstimator(Estimator):
     :param depth: number of layers, the output layer included; or "auto".
     :param kernel: as in `Estimator`, or "auto".
     :param num_inducing: inducing points; no more are used than the training set has distinct rows.
-    :param num_samples: of the hidden layers, in training.
+    :param num_samples: of the hidden layers, in training; default `most_samples`, fewer of more than 1 000
+        rows a step. The fewer rows, the more the samples matter.
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
         default, training ends at the same bounds sooner, and predictions are as precise.
 
@@ -45,19 +46,25 @@ class DeepEstimator(Estimator):
 
     depth: int | Literal["auto"] = 2
     num_inducing: int = 100
-    num_samples: int = 10
+    num_samples: int | None = None
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
 
     model_class: ClassVar[type[DeepModel]]
+    most_samples: ClassVar[int] = 10
+    full_batch = minibatch = 4_000
 
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
     ) -> MonteCarloModel:
+        num_samples = self.num_samples
+        if num_samples is None:
+            rows = self._rows_of_step(len(X)) or len(X)
+            num_samples = min(self.most_samples, samples_for(rows))
         return self.model_class.from_data(
             *rows_to_build_from(X, Y, seed),
             depth=self.depth_,
             num_inducing=self.num_inducing,
-            num_samples=self.num_samples,
+            num_samples=num_samples,
             precision=self.precision,
             kernel=self.kernel_,
             likelihood=likelihood,
@@ -245,7 +252,7 @@ class DIWPRegressor(DeepEstimator, Regressor):
     (10, 4)
     """
 
-    num_samples: int = 5
+    most_samples = 5
 
     model_class = DIWP
 
@@ -262,7 +269,7 @@ class DIWPClassifier(DeepEstimator, Classifier):
     (10,)
     """
 
-    num_samples: int = 5
+    most_samples = 5
 
     model_class = DIWP
 
@@ -354,6 +361,11 @@ class GWIClassifier(GWIEstimator, Classifier):
     @property
     def _num_predicted(self) -> int:
         return 1
+
+
+def samples_for(num_rows: int) -> int:
+    """Of the hidden layers, for steps of so many rows: beyond 1 000 more rows do more than more samples."""
+    return 10 if num_rows <= 1_000 else 5 if num_rows <= 2_000 else 3
 
 
 def rows_to_build_from(X: np.ndarray, Y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
