@@ -30,8 +30,8 @@ class DeepEstimator(Estimator):
     :param depth: number of layers, the output layer included; or "auto".
     :param kernel: as in `Estimator`, or "auto".
     :param num_inducing: inducing points; no more are used than the training set has distinct rows.
-    :param num_samples: of the hidden layers, in training; default `most_samples`, fewer of more than 1 000
-        rows a step. The fewer rows, the more the samples matter.
+    :param num_samples: of the hidden layers, in training. More inducing points and fewer samples than in the
+        papers predict better at the same cost (docs/estimators.md).
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
         default, training ends at the same bounds sooner, and predictions are as precise.
 
@@ -45,26 +45,21 @@ class DeepEstimator(Estimator):
     """
 
     depth: int | Literal["auto"] = 2
-    num_inducing: int = 100
-    num_samples: int | None = None
+    num_inducing: int = 200
+    num_samples: int = 3
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
 
     model_class: ClassVar[type[DeepModel]]
-    most_samples: ClassVar[int] = 10
-    full_batch = minibatch = 4_000
+    full_batch = minibatch = 2_000
 
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
     ) -> MonteCarloModel:
-        num_samples = self.num_samples
-        if num_samples is None:
-            rows = self._rows_of_step(len(X)) or len(X)
-            num_samples = min(self.most_samples, samples_for(rows))
         return self.model_class.from_data(
             *rows_to_build_from(X, Y, seed),
             depth=self.depth_,
             num_inducing=self.num_inducing,
-            num_samples=num_samples,
+            num_samples=self.num_samples,
             precision=self.precision,
             kernel=self.kernel_,
             likelihood=likelihood,
@@ -245,14 +240,10 @@ class DGPRegressor(WideEstimator, Regressor):
 class DIWPRegressor(DeepEstimator, Regressor):
     """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`.
 
-    Five samples in training, by default: they give the bound of ten in half of the time (docs/training.md).
-
     >>> estimator = gpflow_dkp.sklearn.DIWPRegressor(num_inducing=3, num_steps=3, random_state=0)
     >>> estimator.fit(X, Y[:, 0]).sample_y(X, n_samples=4).shape
     (10, 4)
     """
-
-    most_samples = 5
 
     model_class = DIWP
 
@@ -261,15 +252,11 @@ class DIWPRegressor(DeepEstimator, Regressor):
 class DIWPClassifier(DeepEstimator, Classifier):
     """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`.
 
-    Five samples in training, by default, as in `DIWPRegressor`.
-
     >>> estimator = gpflow_dkp.sklearn.DIWPClassifier(depth=1, num_inducing=3, num_steps=3)
     >>> labels = np.where(Y[:, 0] > 0.0, "up", "down")
     >>> estimator.fit(X, labels).log_density(X, labels).shape
     (10,)
     """
-
-    most_samples = 5
 
     model_class = DIWP
 
@@ -361,11 +348,6 @@ class GWIClassifier(GWIEstimator, Classifier):
     @property
     def _num_predicted(self) -> int:
         return 1
-
-
-def samples_for(num_rows: int) -> int:
-    """Of the hidden layers, for steps of so many rows: beyond 1 000 more rows do more than more samples."""
-    return 10 if num_rows <= 1_000 else 5 if num_rows <= 2_000 else 3
 
 
 def rows_to_build_from(X: np.ndarray, Y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
