@@ -24,7 +24,6 @@ from sklearn_cases import REGRESSORS, toy_data
 from gpflow_dkp.models import DWP
 from gpflow_dkp.selection import CrossValidation, select_gwi
 from gpflow_dkp.sklearn import (
-    DIWPRegressor,
     DWPRegressor,
     GWIRegressor,
     LatentVariableDGPRegressor,
@@ -352,21 +351,7 @@ def test_defaults_are_those_of_the_most_special_class() -> None:
     """Where two bases have a parameter, the general one's default does not win."""
     assert (DWPRegressor().num_steps, LatentVariableDGPRegressor().num_steps) == (2000, 5000)
     assert LatentVariableDGPRegressor().num_samples == 1
-    assert (DWPRegressor().minibatch, LatentVariableDGPRegressor().minibatch) == (4000, 1000)
-
-
-@pytest.mark.parametrize(
-    ("num_rows", "of_dwp", "of_diwp"), [(1000, 10, 5), (1001, 5, 5), (2001, 3, 3)]
-)
-def test_samples_are_fewer_the_more_rows_a_step_has(
-    num_rows: int, of_dwp: int, of_diwp: int
-) -> None:
-    X, Y = np.random.default_rng(0).normal(size=(2, num_rows, 1))
-    for estimator, expected in ((DWPRegressor(), of_dwp), (DIWPRegressor(), of_diwp)):
-        estimator.set_params(num_inducing=3, num_steps=1, batch_size=num_rows)
-        assert estimator.fit(X, Y[:, 0]).model_.num_samples == expected
-    estimator = DWPRegressor(num_inducing=3, num_steps=1, batch_size=100)
-    assert estimator.fit(X, Y[:, 0]).model_.num_samples == 10
+    assert (DWPRegressor().minibatch, LatentVariableDGPRegressor().minibatch) == (2000, 1000)
 
 
 def test_other_errors() -> None:
