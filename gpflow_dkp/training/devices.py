@@ -16,7 +16,7 @@ from ..checks import brief
 from ..random import PartOfSeed, Points, part_of_seed
 from .data import Minibatch
 
-ON_SEVERAL_MACHINES = (
+OF_OTHER_DEVICES = (
     tf.distribute.TPUStrategy,
     tf.distribute.experimental.TPUStrategy,
     tf.distribute.MultiWorkerMirroredStrategy,
@@ -116,8 +116,9 @@ def devices_of(strategy: tf.distribute.Strategy | None) -> list[str]:
         return []
     if not isinstance(strategy, tf.distribute.Strategy):
         raise ValueError(f"strategy: got {brief(strategy)}, {needs}")
-    if isinstance(strategy, ON_SEVERAL_MACHINES):
-        raise ValueError(f"strategy: got a {type(strategy).__name__}, {needs}")
+    if isinstance(strategy, OF_OTHER_DEVICES):
+        kind = type(strategy).__name__
+        raise ValueError(f"strategy: got a {kind}, of TPUs or several machines, {needs}")
     try:
         devices = [str(device) for device in strategy.extended.worker_devices]
     except RuntimeError:  # the default strategy
