@@ -60,9 +60,7 @@ class PartOfSeed:
 
     def derived(self, seed: tf.Tensor, *step: Any) -> PartOfSeed:
         """The same part of a seed that one `step` derives from this one."""
-        return PartOfSeed(
-            seed, (*self.path, step), self.total, self.rows, self._drawn, self.points
-        )
+        return PartOfSeed(seed, (*self.path, step), self.total, self.rows, self._drawn, self.points)
 
     def draw(
         self,
@@ -93,9 +91,7 @@ class PartOfSeed:
         """The same part where each sample has `num_draws` places of the first axis [S `num_draws`, ...]."""
         rows = slice(self.rows.start * num_draws, self.rows.stop * num_draws)
         path = *self.path, ("repeated", num_draws)
-        return PartOfSeed(
-            self.seed, path, self.total * num_draws, rows, self._drawn, self.points
-        )
+        return PartOfSeed(self.seed, path, self.total * num_draws, rows, self._drawn, self.points)
 
     def of_rows(self, num_points: int | tf.Tensor) -> PartOfSeed:
         """The same part where the first axis goes through the data points of each sample [S N, ...].
@@ -109,7 +105,9 @@ class PartOfSeed:
         return PartOfSeed(self.seed, path, self.total * total, rows, self._drawn)
 
 
-def part_of_seed(seed: Seed, samples: slice, total: int, points: Points | None = None) -> PartOfSeed:
+def part_of_seed(
+    seed: Seed, samples: slice, total: int, points: Points | None = None
+) -> PartOfSeed:
     """The seed of some of `total` samples, and of some data points of one sample, drawn apart from the rest.
 
     >>> normal, seed = gpflow_dkp.random.normal, gpflow_dkp.random.as_seed(0)
@@ -221,10 +219,11 @@ def normal(
     True
     """
     if isinstance(seed, PartOfSeed):
-        axes = {"samples": samples, "points": points}
-        return seed.draw(
-            ("normal", dtype), shape, lambda shape, whole: normal(shape, whole, dtype, **axes), **axes
-        )
+
+        def draw_all(shape: Shape, whole: tf.Tensor) -> tf.Tensor:
+            return normal(shape, whole, dtype, samples=samples, points=points)
+
+        return seed.draw(("normal", dtype), shape, draw_all, samples=samples, points=points)
     size = tf.reduce_prod(tf.stack(shape))
     half = (size + 1) // 2
     first, second = tf.split(tf.random.stateless_uniform([2 * half], seed), 2)
@@ -255,12 +254,12 @@ def gamma(
     if isinstance(seed, PartOfSeed):
         own = [] if num_points is None else [num_points]
 
-        def draw(shape: Shape, whole: tf.Tensor) -> tf.Tensor:
+        def draw_all(shape: Shape, whole: tf.Tensor) -> tf.Tensor:
             return gamma(shape[0], concentration, whole, num_points=shape[1] if own else None)
 
         shape = [num_samples, *own, *concentration.shape]
         kind = "gamma", concentration.dtype
-        return seed.draw(kind, shape, draw, points=1 if own else None)
+        return seed.draw(kind, shape, draw_all, points=1 if own else None)
     if num_points is not None:
         concentration *= tf.ones([num_points], concentration.dtype)
     shape = tf.concat([[num_samples], tf.shape(concentration)], 0)

@@ -101,9 +101,9 @@ def pit_histograms(rows: Sequence[ResultRow], counts_output_layer: bool) -> Figu
         "Calibration: probability integral transforms of the test targets",
         _svg(canvas),
         "How often the target is at each level of its predictive distribution, as a multiple of how often it "
-        "should be. Low in the middle: predictions are too narrow; high: too wide; a slope: biased. Grey is "
-        "where 95 % of the bars of right predictions end, for independent test points (splits that share points "
-        "are not quite), and bars that end outside are red.",
+        "should be. High at both ends: predictions are too narrow; high in the middle: too wide; a slope: "
+        "biased. In the grey band end 95 % of the bars of right predictions, if test points are independent "
+        "(those of splits that share them are not quite); bars that end outside are red.",
     )
 
 

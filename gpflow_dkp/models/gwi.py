@@ -326,8 +326,8 @@ class GWI(GWIFromData, TemperedModel):
     def samples_to_share(self) -> int:
         """None can be: the distance is of the whole batch."""
         raise ValueError(
-            f"strategy: the distance of {type(self).__name__} is of all rows of a batch together, which devices "
-            "cannot share; set it to None"
+            f"strategy: the distance of {type(self).__name__} is of all rows of a batch together, which "
+            "devices cannot share; set it to None"
         )
 
     def training_settings(self) -> dict[str, Any]:

@@ -109,9 +109,7 @@ def devices_of(strategy: tf.distribute.Strategy | None) -> list[str]:
 
     :raises ValueError: for what is no strategy, or has other devices.
     """
-    needs = (
-        "needs a tf.distribute strategy of CPUs or GPUs of this process, as MirroredStrategy, or None"
-    )
+    needs = "needs a tf.distribute strategy of CPUs or GPUs of this process, as MirroredStrategy, or None"
     if strategy is None:
         return []
     if not isinstance(strategy, tf.distribute.Strategy):
@@ -123,7 +121,9 @@ def devices_of(strategy: tf.distribute.Strategy | None) -> list[str]:
         devices = [str(device) for device in strategy.extended.worker_devices]
     except RuntimeError:  # the default strategy
         return []
-    here = {(device.device_type, _index(device.name)) for device in tf.config.list_logical_devices()}
+    here = {
+        (device.device_type, _index(device.name)) for device in tf.config.list_logical_devices()
+    }
     for device in devices:
         spec = tf.DeviceSpec.from_string(device)
         known = (spec.device_type, spec.device_index or 0) in here

@@ -158,8 +158,8 @@ class LossObjective(Objective):
             )
         if self._model.num_data is None:
             raise ValueError(
-                f"model: {name}'s num_data is None, needs the number of rows to scale those of a device; build "
-                "it with num_data"
+                f"model: {name}'s num_data is None, needs the number of rows to scale those of a device; "
+                "build it with num_data"
             )
         return 1
 

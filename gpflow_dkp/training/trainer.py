@@ -123,7 +123,7 @@ class Trainer:
                     "of its KL term; set it to None"
                 )
             self.objective = LossObjective(model, self.data)
-        self._shares = [Share(*devices)]
+        self._shares = [Share(devices[0] if devices else None)]
         if len(devices) > 1:
             check_variables(model)
             samples = self.objective.samples_to_share()
@@ -331,7 +331,7 @@ class Trainer:
     def _gradients(
         self, share: Share, batch: Minibatch, seed: tf.Tensor, scale: tf.Tensor
     ) -> tuple[Value, list[tf.Tensor], list[tf.Tensor]]:
-        """A share's value, and its gradients: the optimiser's of -`scale` times it, and the natural step's."""
+        """A share's value, the optimiser's gradients of -`scale` times it, and the natural step's of it."""
         variables = self.optimizer.variables_stepped
         stepped_naturally = () if self.natural is None else self.natural.variables_stepped
         with share.on_device():

@@ -1,4 +1,4 @@
-"""Models whose work devices share, and runs with and without a strategy for a process that has two of them."""
+"""Models whose work devices share, and runs with and without a strategy in a process with two devices."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A step shared by devices is that of one device: its shares, and whole runs in a process with two devices."""
+"""A step that devices share is that of one: its shares, and whole runs in a process with two devices."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -194,7 +194,11 @@ class Own(ConditionalVAE):
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        (lambda: GWI.from_data(*DATA, num_inducing=4), DATA, "strategy: the distance of GWI is of all"),
+        (
+            lambda: GWI.from_data(*DATA, num_inducing=4),
+            DATA,
+            "strategy: the distance of GWI is of all",
+        ),
         (lambda: Own(1), DATA, "strategy: got a Own, which does not say how"),
         (
             lambda: gpflow.models.GPR(DATA, gpflow.kernels.Matern52()),
@@ -223,5 +227,5 @@ def test_models_that_devices_cannot_share(
 def test_a_model_of_a_strategys_scope() -> None:
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = svgp()
-    with pytest.raises(ValueError, match="^strategy: the model was made in a strategy's scope"):
+    with pytest.raises(ValueError, match="strategy: the model was made in a strategy's"):
         fit(model, DATA, num_steps=1, strategy=TWICE, progress=False)
