@@ -92,6 +92,7 @@ def pit_histograms(rows: Sequence[ResultRow], counts_output_layer: bool) -> Figu
                 axes.set_axis_off()
             axes.tick_params(labelsize=7)
         line[0].set_axis_on()
+        line[0].margins(y=0.18)  # for the number of targets
         line[0].set_ylim(bottom=0.0)
         line[0].set_ylabel(_place(dataset, depth).replace(", ", "\n"), fontsize=8)
     for axes, model in zip(grid[0], models, strict=True):
@@ -100,10 +101,10 @@ def pit_histograms(rows: Sequence[ResultRow], counts_output_layer: bool) -> Figu
     return Figure(
         "Calibration: probability integral transforms of the test targets",
         _svg(canvas),
-        "How often the target is at each level of its predictive distribution, as a multiple of how often it "
-        "should be. High at both ends: predictions are too narrow; high in the middle: too wide; a slope: "
-        "biased. In the grey band end 95 % of the bars of right predictions, if test points are independent "
-        "(those of splits that share them are not quite); bars that end outside are red.",
+        "How often targets are at each level of their predictive distributions, as a multiple of how often "
+        "they should be. High at both ends: predictions are too narrow; high in the middle: too wide; a "
+        "slope: biased. Of right predictions 95 % of the bars end in the grey band, if test points are "
+        "independent (those that splits share are not quite); bars that end outside are red.",
     )
 
 
