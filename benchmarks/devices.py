@@ -1,10 +1,11 @@
-"""Seconds a training step on one CPU device and on two logical ones, by threads an operation.
+"""Milliseconds a training step on one CPU device and on two logical ones, by threads an operation.
 
     python benchmarks/devices.py
     python benchmarks/devices.py --models dwp-ab-gw --depth 5 --size 2000x8
 
 Two logical devices share the machine's cores: what is gained is what a single operation does not use of
-them. Every case is a process of its own, run in turn, `--repeats` times over; the table has the medians.
+them. Every case is a process of its own, run in turn, `--repeats` times over; the table has the medians of
+time and of processor time, which is all cores' and does not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ CASES = {
 }
 
 
-def measure(case: dict[str, Any]) -> float:
-    """Milliseconds a step in this process."""
+def measure(case: dict[str, Any]) -> list[float]:
+    """Milliseconds a step in this process, and of processor time."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import numpy as np
     import tensorflow as tf
@@ -56,21 +57,22 @@ def measure(case: dict[str, Any]) -> float:
     model = getattr(models, family.upper()).from_data(X, Y, **settings)
     trainer = Trainer(model, (X, Y), num_steps=10**6, strategy=strategy)
     trainer.steps(0, Stretch(3))
-    seconds = []
+    seconds, processor = [], time.process_time()
     for first in range(3, 3 + case["steps"], 5):
         start = time.perf_counter()
         trainer.steps(first, Stretch(5))
         seconds.append((time.perf_counter() - start) / 5)
-    return 1e3 * statistics.median(seconds)
+    processor = (time.process_time() - processor) / (5 * len(seconds))
+    return [1e3 * statistics.median(seconds), 1e3 * processor]
 
 
-def measure_in_process(case: dict[str, Any]) -> float:
+def measure_in_process(case: dict[str, Any]) -> list[float]:
     """`measure` in a fresh process."""
     command = [sys.executable, __file__, "--case", json.dumps(case)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
-    return float(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -93,12 +95,13 @@ def main() -> None:
         return
     common = {name: getattr(arguments, name) for name in ("depth", "size", "steps")}
     for model in arguments.models:
-        found: dict[str, list[float]] = {name: [] for name in CASES}
+        found: dict[str, list[list[float]]] = {name: [] for name in CASES}
         for _ in range(arguments.repeats):
             for name, case in CASES.items():
                 found[name].append(measure_in_process({**common, **case, "model": model}))
         for name, values in found.items():
-            print(f"{model:10} {name:32} {statistics.median(values):8.1f} ms", flush=True)
+            wall, processor = map(statistics.median, zip(*values, strict=True))
+            print(f"{model:10} {name:32} {wall:8.1f} ms, processor {processor:8.1f} ms", flush=True)
 
 
 if __name__ == "__main__":
