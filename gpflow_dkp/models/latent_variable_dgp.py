@@ -19,7 +19,7 @@ from ..checks import brief, check_choice, check_flag, check_positive_integer
 from ..layers import FeatureLayer, Observed
 from ..layers.features.latent_variable import expected_log_ratio, sampled_log_ratio
 from ..parallel import map_over_samples
-from ..random import Seed, as_seed, fold_in, normal, split
+from ..random import PartOfSeed, Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
@@ -201,7 +201,7 @@ class LatentVariableDGP(MonteCarloModel):
         for_latents, for_layers = split(seed, 2)
         num_draws = 1 if self.inference == "vi" else self.num_importance_samples
         latents = [
-            _draw(posterior, num_draws, fold_in(for_latents, i))
+            _draw(posterior, num_draws, _of_rows(fold_in(for_latents, i), X))
             for i, posterior in enumerate(posteriors)
         ]
         if self.inference == "vi":
@@ -280,11 +280,13 @@ class LatentVariableDGP(MonteCarloModel):
         how = {"full_cov": self.inference != "iwvi-independent"}
         if own_gradient:
             how["own_gradient"] = True
-        moments = self._through_layers(points, latents, draws, seed, **how)
+        moments = self._through_layers(points, latents, draws, _of_rows(seed, X), **how)
         num_draws = moments[0].shape[1]
         shape = [num_samples, -1, num_draws]
         by_draw = tuple(_draws_first(moment, shape) for moment in moments)
         for_likelihood = fold_in(seed, len(self.layers))
+        if isinstance(for_likelihood, PartOfSeed):
+            for_likelihood = for_likelihood.repeated(num_draws)
         expected = of_likelihood(
             self.likelihood, "variational_expectations", X, by_draw, for_likelihood, Y
         )
@@ -373,6 +375,10 @@ class LatentVariableDGP(MonteCarloModel):
 
     # For training
 
+    def samples_to_share(self) -> int:
+        """S."""
+        return self.num_samples
+
     def check_num_data(self, num_data: int) -> None:
         """Raise `ValueError` for another number of rows than there are free latent parameters."""
         for layer in self._latent_layers:
@@ -457,6 +463,11 @@ def _draw(posterior: MeanAndVariance, num_draws: int, seed: tf.Tensor) -> tf.Ten
     noise = normal([num_points, num_draws, latent_dim], seed, mean.dtype)
     noise.set_shape([None, num_draws, None])
     return mean[:, None] + tf.sqrt(variance)[:, None] * noise
+
+
+def _of_rows(seed: Seed, X: tf.Tensor) -> Seed:
+    """The seed of draws whose first axis goes through the rows of X of each sample [S N, ...]."""
+    return seed.of_rows(tf.shape(X)[0]) if isinstance(seed, PartOfSeed) else seed
 
 
 def _draws_first(value: tf.Tensor, shape: list[int]) -> tf.Tensor:
