@@ -29,7 +29,8 @@ class DeepEstimator(Estimator):
 
     :param depth: number of layers, the output layer included; or "auto".
     :param kernel: as in `Estimator`, or "auto".
-    :param num_inducing: inducing points; no more are used than the training set has distinct rows.
+    :param num_inducing: inducing points; default 150 of up to 500 rows, 200 of more. No more are used than
+        the training set has distinct rows.
     :param num_samples: of the hidden layers, in training. More inducing points and fewer samples than in the
         papers predict better at the same cost (docs/estimators.md).
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
@@ -45,7 +46,7 @@ class DeepEstimator(Estimator):
     """
 
     depth: int | Literal["auto"] = 2
-    num_inducing: int = 200
+    num_inducing: int | None = None
     num_samples: int = 3
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
 
@@ -55,10 +56,13 @@ class DeepEstimator(Estimator):
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
     ) -> MonteCarloModel:
+        num_inducing = self.num_inducing
+        if num_inducing is None:
+            num_inducing = 150 if len(X) <= 500 else 200
         return self.model_class.from_data(
             *rows_to_build_from(X, Y, seed),
             depth=self.depth_,
-            num_inducing=self.num_inducing,
+            num_inducing=num_inducing,
             num_samples=self.num_samples,
             precision=self.precision,
             kernel=self.kernel_,

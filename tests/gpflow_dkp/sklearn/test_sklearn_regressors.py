@@ -354,6 +354,13 @@ def test_defaults_are_those_of_the_most_special_class() -> None:
     assert (DWPRegressor().minibatch, LatentVariableDGPRegressor().minibatch) == (2000, 1000)
 
 
+@pytest.mark.parametrize(("num_rows", "expected"), [(100, 100), (500, 150), (501, 200)])
+def test_larger_tables_have_more_inducing_points(num_rows: int, expected: int) -> None:
+    X, Y = np.random.default_rng(0).normal(size=(2, num_rows, 1))
+    model = DWPRegressor(num_steps=1, batch_size=10, num_samples=1).fit(X, Y[:, 0]).model_
+    assert model.inducing_variable.Z.shape == (expected, 1)
+
+
 def test_other_errors() -> None:
     X, y = toy_data()
     with pytest.raises(ValueError, match=r"sample_weight: got .* needs None"):
