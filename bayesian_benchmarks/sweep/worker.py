@@ -15,9 +15,9 @@ import shutil
 import signal
 import sys
 import threading
-import time
 import traceback
 import types
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,10 @@ def _outcome(file: JobFile, path: Path, tell: _Teller) -> ResultRow | Interrupte
 
 
 class _Teller:
-    """What a run reports to: it writes the progress, and stops the run when it is told to."""
+    """What a run reports to. A thread writes the progress, and sees whether the run is to stop.
+
+    A run says nothing for long where it compiles or is scored; what it said last is then there.
+    """
 
     def __init__(
         self, folder: Path, claim: RunLock, stopping: threading.Event, seconds: float
@@ -172,56 +175,60 @@ class _Teller:
         self._claim = claim
         self._stopping = stopping
         self._seconds = seconds
-        self._written_at = -math.inf
-        self._step = Step(0)
-        self._passed: list[Step] = []
-        self._notices: list[str] = []
+        self._progress = Progress(Step(0))
+        self._written: Progress | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
 
     def start(self) -> None:
         """Say that there is a worker, unless it is to stop already."""
-        self._write()
+        self._look()
         self._stop_if_told()
+        self._thread.start()
 
     def end(self) -> None:
         """Say what has not been said."""
-        self._write()
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._look()
 
     def __call__(self, message: Step | Notice) -> None:
         if isinstance(message, Notice):
-            self._notices.append(message.text)
-            self._write()
+            notices = (*self._progress.notices, message.text)
+            self._progress = replace(self._progress, notices=notices)
             return
+        passed = self._progress.passed
         if self._is_first_of_part(message):
-            self._passed.append(message)
-        self._step = message
-        if time.monotonic() - self._written_at >= self._seconds:
-            self._write()
-            if not self._claim.is_held():
-                os._exit(1)  # another worker has taken the run over, and its checkpoint
-            self._stop_if_told()
-        elif self._stopping.is_set():
-            raise KeyboardInterrupt
+            passed = (*passed, message)
+        self._progress = replace(self._progress, step=message, passed=passed)
+        self._stop_if_told()
 
     def _is_first_of_part(self, step: Step) -> bool:
         """Whether it is the first with a bound in its tenth of the training."""
         if step.bound is None or self.num_steps is None:
             return False
-        parts = [PARTS * number // self.num_steps for number in self._passed_numbers]
-        return PARTS * step.number // self.num_steps > max(parts, default=0)
-
-    @property
-    def _passed_numbers(self) -> list[int]:
-        return [step.number for step in self._passed]
+        before = self._progress.passed[-1].number if self._progress.passed else 0
+        return PARTS * step.number // self.num_steps > PARTS * before // self.num_steps
 
     def _stop_if_told(self) -> None:
-        if self._stopping.is_set() or (self._folder / STOP_NAME).exists():
+        if self._stopping.is_set():
             raise KeyboardInterrupt
 
-    def _write(self) -> None:
-        self._written_at = time.monotonic()
-        write_progress(
-            self._folder, Progress(self._step, tuple(self._passed), tuple(self._notices))
-        )
+    def _tell(self) -> None:
+        while not self._ending.wait(self._seconds):
+            self._look()
+
+    def _look(self) -> None:
+        """Write the progress if there is any, and see what there is to see."""
+        if not self._claim.is_held():
+            os._exit(1)  # another worker has taken the run over, and its checkpoint
+        if (self._folder / STOP_NAME).exists():
+            self._stopping.set()
+        progress = self._progress
+        if progress != self._written:
+            write_progress(self._folder, progress)
+            self._written = progress
 
 
 def _run_main(arguments: list[str]) -> None:
