@@ -247,7 +247,7 @@ def read_outcome(folder: Path) -> Outcome | None:
         ((name, value),) = content.items()
         if name == "row":
             return _row_of(value)
-        return {"interrupted": Interrupted, "refused": Refused}[name](str(value))
+        return Interrupted(str(value)) if name == "interrupted" else Refused(str(value))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -283,7 +283,9 @@ def _row_of(values: dict[str, Any]) -> ResultRow:
     """
     if unknown := set(values) - set(ResultRow.__dataclass_fields__):
         raise ValueError(f"a row has no {min(unknown)}")
-    return _ROW.validate_json(json.dumps(values), strict=True)  # of Python, strict means an instance
+    return _ROW.validate_json(
+        json.dumps(values), strict=True
+    )  # of Python, strict means an instance
 
 
 def _table_path(path: Path, task: str, digest: str) -> Path:

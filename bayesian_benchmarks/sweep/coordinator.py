@@ -6,15 +6,15 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import BenchmarkError
 from ..experiment import Experiment
 from ..store import ResultRow, ResultsStore
-from .contract import JOB_NAME, WORKER_LOCK_NAME, clear, read_outcome
+from .contract import JOB_NAME, WORKER_LOCK_NAME, clear, read_outcome, write_job
 from .due import Again, Due, check_data, due_runs
-from .engines import STOP_SECONDS, Engine, Exit, LocalEngine, Worker, end_all
+from .engines import STOP_SECONDS, Engine, Exit, LocalEngine, Worker, end_all, shell_command
 from .job import Interrupted, Job, Notice, Refused, Step
 from .locks import RunLock, is_locked
 from .progress import Shown, SweepProgress
@@ -123,8 +123,68 @@ def run_experiment(
         engine = LocalEngine(jobs)
     if engine is not None and in_worker():
         raise BenchmarkError(UNGUARDED)
-    scalars = None if tensorboard is None else make_folder(tensorboard)
     again = Again(failed=retry_failed, changed=redo_changed, rescore=rescore)
+    with _sweeping(experiment, store, again, engine, data_dir, tensorboard, progress) as sweep:
+        sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
+        sweep.do()
+    return sweep.report
+
+
+def hand_out(
+    experiment: Experiment,
+    store: ResultsStore,
+    *,
+    num_threads: int | None = None,
+    data_dir: str | Path | None = None,
+    retry_failed: bool = False,
+    redo_changed: bool = False,
+    rescore: bool = False,
+    keep_models: bool = False,
+    tensorboard: str | Path | None = None,
+    progress: Shown = True,
+) -> tuple[list[str], SweepReport]:
+    """Shell commands that do an experiment's runs that the store lacks, wherever they are run.
+
+    Rows that such commands have written are taken into the store first, as `run_experiment` does too.
+
+    :param num_threads: cores of each run; by default all that its process may use.
+    :return: a command for each due run that no process has in hand, and what was taken in; the report's
+        `num_elsewhere` are the runs that other processes have in hand.
+    :raises BenchmarkError: bad names, splits or data, or a job's file cannot be written.
+
+    >>> import pathlib, tempfile
+    >>> from bayesian_benchmarks import Experiment, ResultsStore
+    >>> from bayesian_benchmarks.sweep import hand_out
+    >>> experiment = Experiment(models=["dgp"], datasets=["diabetes"], splits=[0, 1], depths=[2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ResultsStore(pathlib.Path(folder, "results.sqlite"))
+    ...     commands, report = hand_out(experiment, store)
+    >>> len(commands), "-m bayesian_benchmarks.worker" in commands[0], report.num_ok
+    (2, True, 0)
+    """
+    again = Again(failed=retry_failed, changed=redo_changed, rescore=rescore)
+    with _sweeping(experiment, store, again, None, data_dir, tensorboard, progress) as sweep:
+        sweep.keep_models = keep_models
+        commands = [
+            shell_command(path)
+            for run in sweep.collect()
+            if (path := sweep.leave(run, num_threads))
+        ]
+    return commands, sweep.report
+
+
+@contextlib.contextmanager
+def _sweeping(
+    experiment: Experiment,
+    store: ResultsStore,
+    again: Again,
+    engine: Engine | None,
+    data_dir: str | Path | None,
+    tensorboard: str | Path | None,
+    progress: Shown,
+) -> Iterator[_Sweep]:
+    """The runs that are due, known to be possible, while others are told of them."""
+    scalars = None if tensorboard is None else make_folder(tensorboard)
     directory = None if data_dir is None else Path(data_dir)
     due = due_runs(expand(experiment, directory), store, again)
     check_data(due.runs, directory)
@@ -138,17 +198,8 @@ def run_experiment(
         shared=SharedState(store.path) if due.runs else None,
     ) as shown:
         sweep = _Sweep(experiment, store, shown, due, again, engine=engine, data_dir=directory)
-        sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
         sweep.tensorboard = scalars
-        sweep.do()
-    return SweepReport(
-        num_stored_before=len(due.done),
-        num_ok=sweep.num_ok,
-        num_failed=sweep.num_failed,
-        num_elsewhere=sweep.num_elsewhere,
-        num_failed_before=due.num_failed,
-        num_interrupted=sweep.num_interrupted,
-    )
+        yield sweep
 
 
 @dataclass
@@ -190,6 +241,18 @@ class _Sweep:
         self._active: list[_Active] = []
         self._interrupted_in_a_row = 0
 
+    @property
+    def report(self) -> SweepReport:
+        """What has been done so far."""
+        return SweepReport(
+            num_stored_before=len(self._due.done),
+            num_ok=self.num_ok,
+            num_failed=self.num_failed,
+            num_elsewhere=self.num_elsewhere,
+            num_failed_before=self._due.num_failed,
+            num_interrupted=self.num_interrupted,
+        )
+
     def do(self) -> None:
         """Do all runs; one that another process has in hand is waited for."""
         try:
@@ -208,9 +271,8 @@ class _Sweep:
         finally:
             end_all([active.worker for active in self._active])
             for active in self._active:
-                self._keep(active)
-                active.lock.release()
-                self._remove_if_empty(active.run)
+                with self._releasing(active.run, active.lock):
+                    self._keep(active)
 
     def collect(self) -> list[Run]:
         """Take in the rows that workers wrote while no sweep was there to hear; returns what is left."""
@@ -246,10 +308,30 @@ class _Sweep:
             self._remove_if_empty(run)
 
     def _keep(self, active: _Active) -> None:
-        """Store what a worker was done with before the sweep was told to stop."""
-        if isinstance(active.worker.outcome, ResultRow):
-            with contextlib.suppress(BenchmarkError):  # such as of a full disk; the run stays due
+        """Store what a worker was done with before the sweep was told to stop.
+
+        A job that no worker has in hand any more is withdrawn, also from one that is yet to begin.
+        """
+        with contextlib.suppress(
+            BenchmarkError, OSError
+        ):  # such as of a full disk; the run stays due
+            if isinstance(active.worker.outcome, ResultRow):
                 self._end(active.run, active.worker.outcome)
+            elif active.worker.ended:
+                clear(self._directory(active.run))
+
+    def leave(self, run: Run, num_threads: int | None) -> Path | None:
+        """Write a run's job for any worker; returns its file, None where another process has it in hand."""
+        directory = self._directory(run)
+        lock = RunLock(directory / LOCK_NAME)
+        if not lock.acquire():
+            self.num_elsewhere += 1
+            return None
+        with self._releasing(run, lock):
+            if is_locked(directory / WORKER_LOCK_NAME):
+                self.num_elsewhere += 1
+                return None
+            return write_job(replace(self._job(run), num_threads=num_threads))
 
     def _begin_some(self, waiting: list[Run]) -> list[Run]:
         """Start as many runs as there is room for; returns those that still wait."""
@@ -345,6 +427,8 @@ class _Sweep:
                 self._end(run, outcome, keep_checkpoint=True)
             elif outcome is None and how.code == CANNOT_WRITE:
                 self._end(run, Interrupted("its row could not be written"))
+            elif outcome is None and how.error:
+                self._end(run, Interrupted(how.error))
             elif outcome is None:
                 outcome = result_row(worker.job, error=how_it_died(how))
                 self._end(run, outcome, keep_checkpoint=True)

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +33,9 @@ from .worker import LOG_NAME
 
 STOP_SECONDS = 20.0
 """That a worker has for a checkpoint when it is told to stop."""
+
+LOOK_SECONDS = 0.1
+"""Between two looks of an engine's task at its process."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,11 @@ class Handle(Protocol):
         :raises EngineLost: the engine cannot say any more.
         """
 
-    def stop(self) -> None:
-        """Withdraw it where it has not begun, and do what else the engine can do for it to end in order."""
+    def stop(self, began: bool) -> None:
+        """Do what the engine can do for it to end in order, beside what the file `stop` does.
+
+        :param began: whether it has been heard of; where it has not, it is withdrawn.
+        """
 
     def kill(self) -> None:
         """End it at once, as far as the engine can."""
@@ -72,16 +78,19 @@ class Handle(Protocol):
 class Engine(Protocol):
     """Where workers are started.
 
-    Attributes: `num_threads`, of each run; `num_slots`, how many run at a time, as far as it is known;
-    `poll_seconds`, between two looks at the workers; `progress_seconds`, between two words of a worker;
-    `grace_seconds`, after which a file that was written elsewhere is seen here.
+    Attributes: `num_threads`, of each run; `poll_seconds`, between two looks at the workers;
+    `progress_seconds`, between two words of a worker; `grace_seconds`, after which a file that was written
+    elsewhere is seen here.
     """
 
     num_threads: int | None
-    num_slots: int
     poll_seconds: float
     progress_seconds: float
     grace_seconds: float
+
+    @property
+    def num_slots(self) -> int:
+        """How many run at a time, as far as it is known."""
 
     def has_room(self, num_active: int) -> bool:
         """Whether another worker may be started, or queued, beside so many."""
@@ -99,6 +108,9 @@ class Engine(Protocol):
         """Give back what the engine holds; its workers have ended."""
 
 
+NOTHING: Mapping[str, str] = {}
+
+
 class EngineLost(BenchmarkError):  # noqa: N818  # says what happened
     """An engine cannot say any more what became of its workers."""
 
@@ -109,6 +121,7 @@ class LocalEngine:
     They end with this process, however that ends.
 
     :param jobs: workers at a time.
+    :param num_threads: cores of each; by default its share.
 
     >>> from bayesian_benchmarks.sweep import LocalEngine
     >>> engine = LocalEngine(jobs=2)
@@ -120,28 +133,26 @@ class LocalEngine:
     progress_seconds = 0.2
     grace_seconds = 0.0
 
-    def __init__(self, jobs: int = 1) -> None:
-        self.num_slots = jobs
-        self.num_threads: int | None = max(1, available_cores() // jobs)
+    def __init__(self, jobs: int = 1, *, num_threads: int | None = None) -> None:
+        self._jobs = jobs
+        self.num_threads: int | None = num_threads or max(1, available_cores() // jobs)
+
+    @property
+    def num_slots(self) -> int:
+        """The number of workers at a time."""
+        return self._jobs
 
     def has_room(self, num_active: int) -> bool:
         """Whether fewer than `jobs` are at work."""
-        return num_active < self.num_slots
+        return num_active < self._jobs
 
     def main(self) -> list[str] | None:
         """The script that this process is of, and its arguments."""
-        module = sys.modules["__main__"]
-        name, file = getattr(module.__spec__, "name", None), getattr(module, "__file__", None)
-        is_script = name is None and file is not None and Path(file).is_file()
-        return [str(Path(file).absolute()), *sys.argv[1:]] if is_script and file else None
+        return main_script()
 
     def start(self, path: Path, job: Job) -> Handle:
         """Start a process."""
-        named = filter(None, [os.environ.get("PYTHONPATH")])
-        path_here = os.pathsep.join([*named, *(folder or os.getcwd() for folder in sys.path)])
-        # With no folder before those: a file `random.py` in the working one is not Python's.
-        as_here = {"PYTHONPATH": path_here, "PYTHONSAFEPATH": "1"}
-        return LocalHandle(path, job.num_threads, as_here)
+        return LocalHandle(path, job.num_threads, modules_as_here())
 
     def close(self) -> None:
         """Nothing is held."""
@@ -151,7 +162,7 @@ class LocalHandle:
     """A worker's process that ends with this one: it has a pipe whose other end is here."""
 
     def __init__(
-        self, path: Path, num_threads: int | None, environment: dict[str, str] | None = None
+        self, path: Path, num_threads: int | None, environment: Mapping[str, str] = NOTHING
     ) -> None:
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(num_threads or 1))
         try:
@@ -166,7 +177,7 @@ class LocalHandle:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=os.environ | limits | (environment or {}),
+                env=os.environ | limits | dict(environment),
             )
 
     def poll(self) -> Exit | None:
@@ -178,7 +189,7 @@ class LocalHandle:
             self._process.stdin.close()
         return Exit(code)
 
-    def stop(self) -> None:
+    def stop(self, began: bool) -> None:
         """By a signal."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
@@ -188,6 +199,33 @@ class LocalHandle:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
+
+
+def main_script() -> list[str] | None:
+    """The script that this process is of, and its arguments; None where it is of none."""
+    module = sys.modules["__main__"]
+    name, file = getattr(module.__spec__, "name", None), getattr(module, "__file__", None)
+    if name is not None or file is None or not Path(file).is_file():
+        return None
+    return [str(Path(file).absolute()), *sys.argv[1:]]
+
+
+def modules_as_here() -> dict[str, str]:
+    """The environment of a process that finds the modules that this one does."""
+    named = filter(None, [os.environ.get("PYTHONPATH")])
+    path = os.pathsep.join([*named, *(folder or os.getcwd() for folder in sys.path)])
+    # With no folder before those: a file `random.py` in the working one is not Python's.
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def attend(worker: LocalHandle, path: Path) -> int:
+    """Wait until a process has ended, or until a file says that it is to be killed; returns its exit code."""
+    while (end := worker.poll()) is None:
+        if path.with_name(KILL_NAME).exists():
+            worker.kill()
+        time.sleep(LOOK_SECONDS)
+    assert end.code is not None
+    return end.code
 
 
 def worker_command(path: Path) -> list[str]:
@@ -254,7 +292,7 @@ class Worker:
         """Tell it to write a checkpoint and end."""
         with contextlib.suppress(OSError):
             (self.job.directory / STOP_NAME).touch()
-        self._handle.stop()
+        self._handle.stop(self.spoke)
 
     def end(self, seconds: float) -> None:
         """Wait for it to end, and kill it if it does not."""

@@ -223,8 +223,9 @@ class _Teller:
         """Write the progress if there is any, and see what there is to see."""
         if not self._claim.is_held():
             os._exit(1)  # another worker has taken the run over, and its checkpoint
-        if (self._folder / STOP_NAME).exists():
-            self._stopping.set()
+        with contextlib.suppress(OSError):
+            if STOP_NAME in os.listdir(self._folder):  # which a network file system asks anew for
+                self._stopping.set()
         progress = self._progress
         if progress != self._written:
             write_progress(self._folder, progress)
