@@ -166,15 +166,12 @@ def read_job_file(path: Path) -> JobFile:
 
     :raises RefusedJob: it cannot be used, or is of another version of the package than this one.
     """
+    ours = package_version()
     try:
         content = json.loads(path.read_bytes())
-        theirs, ours = content["version"], package_version()
-        if theirs != ours:
-            raise RefusedJob(
-                f"{path} is a job of {theirs}; this worker has {ours}: install one version for both, and "
-                "give the sweep's command again."
-            )
-        return JobFile.model_validate(content)
+        theirs = content["version"]
+        if theirs == ours:
+            return JobFile.model_validate(content)
     except OSError as error:
         raise RefusedJob(f"Cannot read {path} ({error.strerror or error}).") from error
     except (ValueError, TypeError, KeyError) as error:  # pydantic's are among them
@@ -182,6 +179,10 @@ def read_job_file(path: Path) -> JobFile:
             f"{path} is no job's file, or is cut short ({_first_line(error)}); give the sweep's command "
             "again."
         ) from error
+    raise RefusedJob(
+        f"{path} is a job of {theirs}; this worker has {ours}: install one version for both, and give the "
+        "sweep's command again."
+    )
 
 
 def clear(folder: Path) -> None:
@@ -247,7 +248,9 @@ def read_outcome(folder: Path) -> Outcome | None:
         ((name, value),) = content.items()
         if name == "row":
             return _row_of(value)
-        return Interrupted(str(value)) if name == "interrupted" else Refused(str(value))
+        if name == "interrupted":
+            return Interrupted(str(value))
+        return Refused(str(value)) if name == "refused" else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
