@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,8 @@ from test_sweep import (  # noqa: F401  (fixtures among them)
 from test_sweep_surroundings import hear
 
 from bayesian_benchmarks import ResultsStore, run_experiment
-from bayesian_benchmarks.sweep import DaskEngine, SweepReport
+from bayesian_benchmarks.errors import ConfigError
+from bayesian_benchmarks.sweep import DaskEngine, SlurmEngine, SweepReport
 from bayesian_benchmarks.sweep.engines import EngineLost
 
 Numbers = list[tuple[Any, ...]]
@@ -33,7 +35,7 @@ Numbers = list[tuple[Any, ...]]
 class Cluster:
     """A Dask scheduler and two workers, processes of their own, for all tests here.
 
-    Trainings note in the file `log` that they start and end, and stand at step 20 while there is a file `hold`.
+    Trainings note in the file `log` that they start and end, and stand at step 20 while there is `hold`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,6 +143,14 @@ def test_a_cluster_gives_the_rows_of_this_machine(
     assert len(cluster.starts()) == 2
 
 
+def children(process: int) -> list[int]:
+    """Numbers of the processes that a process has started, from whatever thread."""
+    found = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        found += [int(word) for word in path.read_text().split()]
+    return found
+
+
 def processes(*words: str) -> list[int]:
     """Numbers of the processes with these in their commands."""
     found = []
@@ -178,7 +188,12 @@ def test_runs_of_killed_dask_workers_are_done_by_others(
     monkeypatch: pytest.MonkeyPatch,
     unbroken: Numbers,  # noqa: F811
 ) -> None:
-    at_step(monkeypatch, cluster, lambda: cluster.workers[0].kill())
+    def kill() -> None:
+        (run,) = children(cluster.workers[0].pid)
+        cluster.workers[0].kill()
+        wait_for(lambda: not Path(f"/proc/{run}").exists())
+
+    at_step(monkeypatch, cluster, kill)
     assert cluster.do(store).num_ok == 2
     assert numbers(store) == unbroken
     assert len(cluster.starts()) == 3  # one run was begun twice, and none ended twice
@@ -237,11 +252,6 @@ def test_a_cluster_of_this_process(store: ResultsStore, unbroken: Numbers) -> No
     assert run_experiment(experiment(), store, engine=engine, progress=False).num_ok == 2
     engine.close()
     assert numbers(store) == unbroken
-
-
-def children(process: int) -> list[int]:
-    text = Path(f"/proc/{process}/task/{process}/children").read_text()
-    return [int(word) for word in text.split()]
 
 
 def test_a_preempted_job_of_slurm_is_queued_again_and_goes_on(
