@@ -3,7 +3,7 @@
     python benchmarks/kill_sweep.py
     python benchmarks/kill_sweep.py --kills 50 --seed 1
 
-SIGKILL comes at a random moment, to the sweep itself or to one of its workers, most often when it has some. A sweep that was killed is
+SIGKILL comes at a random moment, to the sweep itself or to one of its workers. A sweep that was killed is
 started again with the same arguments; runs that a kill made a failure are done again by the next. When all
 runs of a store are there, they are compared with those of a sweep that nothing disturbed, and the next store
 begins. After every kill the rows that were there have to be there still, the same ones.

@@ -312,9 +312,7 @@ class _Sweep:
 
         A job that no worker has in hand any more is withdrawn, also from one that is yet to begin.
         """
-        with contextlib.suppress(
-            BenchmarkError, OSError
-        ):  # such as of a full disk; the run stays due
+        with contextlib.suppress(BenchmarkError, OSError):  # of a full disk; the run stays due
             if isinstance(active.worker.outcome, ResultRow):
                 self._end(active.run, active.worker.outcome)
             elif active.worker.ended:
@@ -347,9 +345,8 @@ class _Sweep:
             return False
         try:
             row, before = self._store.find(run.key), self._due.rows.get(run.key)
-            at_work = is_locked(
-                self._directory(run) / WORKER_LOCK_NAME
-            )  # for a killed sweep, or none
+            # Before the outcome is looked for: a worker of a killed sweep, or of none, may be at it.
+            at_work = is_locked(self._directory(run) / WORKER_LOCK_NAME)
             if row is not None and (before is None or row.recorded_at != before.recorded_at):
                 self._done_elsewhere(run, row)
             elif not self._take_in(run):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 20
 """That a scheduler has to answer."""
 
+GONE = (
+    "The Dask scheduler is gone; what is finished is stored, and what its workers still finish is taken in "
+    "when the same command is given again."
+)
 MISSING = "Dask is not installed: pip install 'gpflow-dkp[cluster]'."
 
 
@@ -94,7 +99,8 @@ class DaskEngine:
     @property
     def num_slots(self) -> int:
         """As many as the workers have threads, which may be more later."""
-        return max(1, self._threads)
+        with _asking():
+            return max(1, self._threads)
 
     def has_room(self, num_active: int) -> bool:
         """Whether there are fewer than two for each thread: what waits there starts at once."""
@@ -106,15 +112,16 @@ class DaskEngine:
 
     def start(self, path: Path, job: Job) -> Handle:
         """Submit a task."""
-        future = self._client.submit(
-            run_worker,
-            str(path.absolute()),
-            job.num_threads,
-            {} if self._cluster is None else modules_as_here(),
-            key=f"{job.run}-{time.time_ns()}",
-            pure=False,
-            retries=0,
-        )
+        with _asking():
+            future = self._client.submit(
+                run_worker,
+                str(path.absolute()),
+                job.num_threads,
+                {} if self._cluster is None else modules_as_here(),
+                key=f"{job.run}-{time.time_ns()}",
+                pure=False,
+                retries=0,
+            )
         return _Submitted(self._client, future)
 
     def close(self) -> None:
@@ -123,6 +130,18 @@ class DaskEngine:
             self._client.close(timeout=5)
         if self._cluster is not None:
             self._cluster.close(timeout=5)
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    """What asks the scheduler.
+
+    :raises EngineLost: it does not answer.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise EngineLost(GONE) from error
 
 
 class _Submitted:
@@ -143,10 +162,7 @@ class _Submitted:
         if status in ("cancelled", "lost"):
             if self._withdrawn:
                 return Exit(error="withdrawn")
-            raise EngineLost(
-                "The Dask scheduler is gone; what is finished is stored, and what its workers still finish "
-                "is taken in when the same command is given again."
-            )
+            raise EngineLost(GONE)
         return None
 
     def stop(self, began: bool) -> None:
