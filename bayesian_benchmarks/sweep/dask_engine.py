@@ -47,10 +47,10 @@ class DaskEngine:
     :raises ConfigError: Dask is not installed, or the scheduler does not answer.
 
     >>> from bayesian_benchmarks.sweep import DaskEngine
-    >>> DaskEngine("no address")
+    >>> DaskEngine("no://address")
     Traceback (most recent call last):
         ...
-    bayesian_benchmarks.errors.ConfigError: --dask no address: ...
+    bayesian_benchmarks.errors.ConfigError: --dask no://address: ...
     """
 
     poll_seconds = 0.1
@@ -86,21 +86,15 @@ class DaskEngine:
         self.grace_seconds = 0.0 if address is None else 15.0
 
     def __str__(self) -> str:
-        known = self._client.scheduler_info(n_workers=-1)["workers"]
-        link = self._client.dashboard_link
+        link, threads = self._client.dashboard_link, self._client.nthreads()
         where = f", dashboard at {link}" if link else ""
-        return f"Dask: {len(known)} workers with {self._threads} threads{where}"
-
-    @property
-    def _threads(self) -> int:
-        """Of all its workers now."""
-        return sum(self._client.nthreads().values())
+        return f"Dask: {sum(threads.values())} threads of {len(threads)} workers{where}"
 
     @property
     def num_slots(self) -> int:
         """As many as the workers have threads, which may be more later."""
         with _asking():
-            return max(1, self._threads)
+            return max(1, sum(self._client.nthreads().values()))
 
     def has_room(self, num_active: int) -> bool:
         """Whether there are fewer than two for each thread: what waits there starts at once."""

@@ -35,11 +35,12 @@ class SlurmEngine:
     :param cluster: "local" for processes of this machine in place of Slurm.
     :raises ConfigError: submitit is not installed, there is no Slurm here, or an option is not allowed.
 
+    >>> import tempfile
     >>> from bayesian_benchmarks.sweep import SlurmEngine
-    >>> engine = SlurmEngine("jobs", partition="cpu")  # where there is no Slurm
-    Traceback (most recent call last):
-        ...
-    bayesian_benchmarks.errors.ConfigError: --slurm: ...
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     engine = SlurmEngine(folder, jobs=50, partition="cpu", cluster="local")
+    ...     engine.has_room(49), engine.has_room(50)
+    (True, False)
     """
 
     poll_seconds = 1.0

@@ -248,7 +248,7 @@ def test_a_killed_scheduler_ends_the_sweep_and_loses_nothing(
 def test_a_cluster_of_this_process(store: ResultsStore, unbroken: Numbers) -> None:  # noqa: F811
     pytest.importorskip("distributed")
     engine = DaskEngine(jobs=2)
-    assert str(engine).startswith("Dask: 1 workers with 2 threads")
+    assert str(engine).startswith("Dask: 2 threads of 1 workers")
     assert run_experiment(experiment(), store, engine=engine, progress=False).num_ok == 2
     engine.close()
     assert numbers(store) == unbroken
