@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from test_sweep import (  # noqa: F401  (fixtures among them)
 from test_sweep_surroundings import hear
 
 from bayesian_benchmarks import ResultsStore, expand, run_experiment
+from bayesian_benchmarks.command_line import run_program
+from bayesian_benchmarks.commands import uci
 from bayesian_benchmarks.errors import BenchmarkError, StoreError
 from bayesian_benchmarks.store import ResultRow
 from bayesian_benchmarks.sweep import contract, hand_out
@@ -282,3 +284,57 @@ def test_an_interrupted_sweep_leaks_nothing(folder: Path) -> None:  # noqa: F811
     code, seen = on_a_terminal(sweep, " 4 of 30", press_ctrl_c, **changes)
     assert code == 130, seen
     assert "leaked" not in seen
+
+
+def bench(*words: str) -> int:
+    """`dkp-bench` of the fake task, in this process."""
+    here = Path(__file__).parent
+    names = {"config": "fake", "config_of_datasets": "fake"}
+    fake = replace(uci.PROGRAM, task="fake", configs=here, **names)
+    return run_program(fake, ["--plugin", "fake_models", "--splits", "0-1", *words])
+
+
+def test_the_command_line_prints_commands_and_takes_rows_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bench("--print-commands", "--threads", "3") == 0
+    out, err = capsys.readouterr()
+    assert err == "2 runs to do, 0 taken into runs/results.sqlite\n"
+    first, second = out.splitlines()
+    for command in (first, second):
+        assert command.startswith(f"cd {tmp_path} && ")
+        assert "-m bayesian_benchmarks.worker" in command
+    assert subprocess.run(first, shell=True, cwd="/").returncode == 0
+    assert bench("--print-commands", "--quiet") == 0
+    assert capsys.readouterr().out == f"{second}\n"
+    (row,) = ResultsStore("runs/results.sqlite").rows()
+    assert row.threads == 3
+    assert bench() == 0  # and does what is left
+    assert "1 runs were in runs/results.sqlite already" in capsys.readouterr().err
+    assert len(ResultsStore("runs/results.sqlite").rows("ok")) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threads", "0"], "--threads is 0; it must be at least 1."),
+        (["--slurm-partition", "cpu"], "--slurm-partition is of --slurm, which is not given."),
+        (["--slurm", "--slurm-option", "mem"], "--slurm-option: 'mem' is not NAME=VALUE."),
+        (["--print-commands", "--max-run-seconds", "9"], "--max-run-seconds is no part of --pri"),
+        (["--dask", "no://where"], "--dask no://where: no scheduler answers there ("),
+    ],
+)
+def test_bad_engines_are_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bench(*words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"dkp-bench uci: {message}")
+    assert err.count("\n") == 1
