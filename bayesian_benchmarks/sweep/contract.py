@@ -40,6 +40,12 @@ STOP_NAME = "stop"
 KILL_NAME = "kill"
 WORKER_LOCK_NAME = "worker.lock"
 
+REFUSED = 2
+"""The exit code of a worker that cannot use its job."""
+
+CANNOT_WRITE = 75
+"""That of one that could not write in the run's folder."""
+
 PARTS = 10
 """Of a training, at whose ends its bound is kept: these are told even where what lies between is not seen."""
 

@@ -12,7 +12,15 @@ from pathlib import Path
 from ..errors import BenchmarkError
 from ..experiment import Experiment
 from ..store import ResultRow, ResultsStore
-from .contract import JOB_NAME, WORKER_LOCK_NAME, clear, read_outcome, write_job
+from .contract import (
+    CANNOT_WRITE,
+    JOB_NAME,
+    REFUSED,
+    WORKER_LOCK_NAME,
+    clear,
+    read_outcome,
+    write_job,
+)
 from .due import Again, Due, check_data, due_runs
 from .engines import STOP_SECONDS, Engine, Exit, LocalEngine, Worker, end_all, shell_command
 from .job import Interrupted, Job, Notice, Refused, Step
@@ -22,7 +30,6 @@ from .run import Run, expand
 from .scalars import make_folder
 from .shared import SharedState
 from .worker import (
-    CANNOT_WRITE,
     CHECKPOINT_NAME,
     CODE_NAME,
     LOG_NAME,
@@ -422,8 +429,9 @@ class _Sweep:
                 limit = f"it took longer than the limit of {self.max_run_seconds:g} seconds"
                 outcome = result_row(worker.job, error=f"Stopped: {limit}; its checkpoint is kept.")
                 self._end(run, outcome, keep_checkpoint=True)
-            elif outcome is None and how.code == CANNOT_WRITE:
-                self._end(run, Interrupted("its row could not be written"))
+            elif outcome is None and how.code in (REFUSED, CANNOT_WRITE):
+                told = f"see {LOG_NAME} in {self._directory(run)}"
+                self._end(run, Interrupted(f"its worker could not write what it was to; {told}"))
             elif outcome is None and how.error:
                 self._end(run, Interrupted(how.error))
             elif outcome is None:

@@ -22,6 +22,7 @@ from .contract import (
     KILL_NAME,
     PROGRESS_NAME,
     STOP_NAME,
+    WORKER_LOCK_NAME,
     Progress,
     read_outcome,
     read_progress,
@@ -29,10 +30,14 @@ from .contract import (
 )
 from .environment import available_cores
 from .job import Job, Outcome, Report
+from .locks import is_locked
 from .worker import LOG_NAME
 
 STOP_SECONDS = 20.0
 """That a worker has for a checkpoint when it is told to stop."""
+
+KILL_SECONDS = 5.0
+"""That it has to be gone when it is killed."""
 
 LOOK_SECONDS = 0.1
 """Between two looks of an engine's task at its process."""
@@ -202,10 +207,12 @@ class LocalHandle:
 
 
 def main_script() -> list[str] | None:
-    """The script that this process is of, and its arguments; None where it is of none."""
+    """The script that this process is of, or "-m" and the module, and the arguments; None for neither."""
     module = sys.modules["__main__"]
     name, file = getattr(module.__spec__, "name", None), getattr(module, "__file__", None)
-    if name is not None or file is None or not Path(file).is_file():
+    if name is not None:  # that of a package is none of the user's
+        return None if name.endswith("__main__") else ["-m", name, *sys.argv[1:]]
+    if file is None or not Path(file).is_file():
         return None
     return [str(Path(file).absolute()), *sys.argv[1:]]
 
@@ -304,8 +311,15 @@ class Worker:
             with contextlib.suppress(OSError):
                 (self.job.directory / KILL_NAME).touch()
             self._handle.kill()
+            self._wait_for_kill()
             self.outcome = read_outcome(self.job.directory)
             self.exit = self._handle.poll() or Exit(error="it did not end when it was told to")
+
+    def _wait_for_kill(self) -> None:
+        """Leave the file `kill` to where the worker is until it has been seen."""
+        deadline = time.monotonic() + KILL_SECONDS
+        while is_locked(self.job.directory / WORKER_LOCK_NAME) and time.monotonic() < deadline:
+            time.sleep(self._engine.poll_seconds)
 
     def _listen(self, report: Report) -> bool:
         """Take in the progress, if it is another than before."""

@@ -92,8 +92,15 @@ class RunLock:
                 self._holder = None
 
     def is_held(self) -> bool:
-        """Whether this process has the claim, and no other one has taken it over."""
-        return self._holder is not None and _holder_of(_read(self.path)) == self._holder
+        """Whether this process has the claim, and no other one has taken it over, as far as can be seen."""
+        if self._holder is None:
+            return False
+        try:
+            return _holder_of(self.path.read_bytes()) == self._holder
+        except FileNotFoundError:
+            return False
+        except OSError:  # such as of a network that does not answer
+            return True
 
     def beat(self) -> None:
         """Say that the holder is alive, in place: a claim that was taken over is left alone."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BenchmarkError, DataFileError
+from ..errors import BenchmarkError, DataFileError, StoreError
 from ..models import model_source
 from ..plugins import import_installed_plugins, import_plugin
 from ..store import ResultRow
@@ -33,6 +33,7 @@ from ..tasks import run as run_model
 from ..tasks.protocol import COST_METRICS
 from ..tasks.recorded import load_predictions, save_predictions
 from .contract import (
+    CANNOT_WRITE,
     JOB_NAME,
     PARTS,
     STOP_NAME,
@@ -65,9 +66,6 @@ RECENT_STEPS = 50
 
 WAIT_SECONDS = 0.5
 """Between two looks whether another worker is still at the run."""
-
-CANNOT_WRITE = 75
-"""The exit code of a worker that could not write its outcome."""
 
 UNGUARDED = (
     "A worker process could not start: in a script, call run_experiment under "
@@ -102,9 +100,15 @@ def work(path: Path, *, until_eof: bool = False) -> int:
     if not path.parent.is_dir():
         raise RefusedJob(f"There is no folder {path.parent}; give the path of a run's {JOB_NAME}.")
     claim = RunLock(path.with_name(WORKER_LOCK_NAME))
-    while not claim.acquire():  # another worker is at it; when that is done there is nothing to do
-        if stopping.wait(WAIT_SECONDS):
-            return 1
+    try:
+        while (
+            not claim.acquire()
+        ):  # another worker is at it; when that is done there is nothing to do
+            if stopping.wait(WAIT_SECONDS):
+                return 1
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return CANNOT_WRITE
     try:
         if not path.exists() or isinstance(read_outcome(path.parent), ResultRow):
             return 0
@@ -232,12 +236,28 @@ class _Teller:
             self._written = progress
 
 
-def _run_main(arguments: list[str]) -> None:
-    """Run a script but for what it does as a program, for the models that it registers."""
-    sys.argv = arguments
-    module = types.ModuleType("__mp_main__")  # as multiprocessing calls it
-    vars(module).update(runpy.run_path(arguments[0], run_name="__mp_main__"))
-    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+def _run_main(main: list[str]) -> None:
+    """Run a script, or a module after "-m", but for what it does as a program: it may register models.
+
+    :raises RefusedJob: it cannot be run so.
+    """
+    name = "__mp_main__"  # as multiprocessing calls it
+    module = types.ModuleType(name)
+    try:
+        if main[0] == "-m":
+            sys.argv = main[1:]
+            vars(module).update(runpy.run_module(main[1], run_name=name, alter_sys=True))
+        else:
+            sys.argv = main
+            vars(module).update(runpy.run_path(main[0], run_name=name))
+    except SystemExit as error:
+        raise RefusedJob(UNGUARDED) from error
+    except BenchmarkError:
+        raise
+    except Exception as error:  # whatever the script's own code raises
+        reason = _one_line(error)
+        raise RefusedJob(f"{' '.join(main[:2])} cannot be imported here ({reason}).") from error
+    sys.modules["__main__"] = sys.modules[name] = module
 
 
 def _check_code(job: Job) -> None:
