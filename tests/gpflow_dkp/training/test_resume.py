@@ -527,14 +527,14 @@ def test_a_checkpoint_is_not_written_over_itself(tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_read_now_is_not_a_damaged_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path, num_steps=20)
+    run(tmp_path, num_steps=60)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(CheckpointError, match=r"cannot read .*Input/output error") as caught:
-        run(tmp_path, num_steps=20)
+        run(tmp_path, num_steps=60)
     assert not isinstance(caught.value, UnusableCheckpoint)
 
 
