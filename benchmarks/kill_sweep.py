@@ -206,6 +206,8 @@ def disturb(folder: Path, asked: argparse.Namespace) -> int:
         counts["others"] += sum(stored[key][1] != expected[key] for key in expected)
         left = [p for p in path.parent.rglob("*") if p.is_file() and p.name not in KEPT]
         counts["left files"] += len(left)
+        for p in left:
+            print(f"left over: {p.relative_to(folder)}", file=sys.stderr)
         if sys.stderr.isatty():
             print(f"{counts['sweeps'] + counts['runs']} kills", end="\r", file=sys.stderr)
     print(f"{counts['runs']} kills of runs and {counts['sweeps']} of sweeps")

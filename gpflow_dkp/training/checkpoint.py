@@ -70,11 +70,12 @@ class Checkpoints:
 
         :raises CheckpointError: if it cannot be written, such as to a full disk; the previous one stays.
         """
-        before = self._name_of_last()
-        name = f"step-{step}" if before != f"step-{step}" else f"step-{step}-again"
-        index = {"name": name, "step": step, "settings": self._settings}
+        name = f"step-{step}"
         partial = self._index.with_suffix(".partial")
         try:
+            if self._name_of_last() == name:
+                name += "-again"  # what is in force is not written over
+            index = {"name": name, "step": step, "settings": self._settings}
             history.save(self._directory / f"{name}.history.json")
             tf.train.Checkpoint(**self._items).write(str(self._directory / name))
             partial.write_text(json.dumps(index))
@@ -85,26 +86,30 @@ class Checkpoints:
             if os.name == "posix":  # elsewhere a folder cannot be opened
                 _sync(self._directory)
         except (OSError, tf.errors.OpError) as error:
-            if self._name_of_last() != name:
-                self._remove_all_but(before)
+            with contextlib.suppress(OSError):
+                if self._name_of_last() not in (None, name):
+                    self._remove(f"{name}[._]*")
             raise CheckpointError(
                 f"checkpoint_dir: cannot write to {self._directory} ({error}); free space there or "
                 "choose another directory"
             ) from error
-        self._remove_all_but(name)
+        self._remove("step-*", but=name)
 
     def _name_of_last(self) -> str | None:
-        """That of the checkpoint in force; None where there is none."""
+        """That of the checkpoint in force; None where there is none.
+
+        :raises OSError: that cannot be seen.
+        """
         try:
             name: str = json.loads(self._index.read_text())["name"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         return name
 
-    def _remove_all_but(self, name: str | None) -> None:
-        """Remove the other checkpoints' files, and what is left of one half written."""
-        for path in self._directory.glob("step-*"):
-            if path.name.split(".")[0] == name:
+    def _remove(self, pattern: str, but: str | None = None) -> None:
+        """Remove checkpoints' files, and what is left of one half written."""
+        for path in self._directory.glob(pattern):
+            if path.name.split(".")[0] == but:
                 continue
             with contextlib.suppress(OSError):
                 if path.is_dir():  # TensorFlow's, while it writes
