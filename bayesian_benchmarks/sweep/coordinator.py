@@ -527,7 +527,8 @@ class _Sweep:
 
 
 def _sweep_unless_locked(directory: Path) -> None:
-    if any((directory / name).exists() for name in (CHECKPOINT_NAME, LOG_NAME, JOB_NAME)):
+    left = (CHECKPOINT_NAME, LOG_NAME, JOB_NAME, LOCK_NAME, WORKER_LOCK_NAME)
+    if any((directory / name).exists() for name in left):
         lock = RunLock(directory / LOCK_NAME)
         if lock.acquire():
             sweep_folder(directory)

@@ -217,3 +217,16 @@ def test_bad_input_is_one_line(
     assert err.startswith("dkp-bench watch: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_what_a_sweep_killed_at_its_start_leaves_is_removed(store: ResultsStore) -> None:  # noqa: F811
+    """It has a claim, and has told nothing yet."""
+    program = (
+        "import os, sys; from pathlib import Path; from bayesian_benchmarks.sweep.shared import "
+        "SharedState; SharedState(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(store.path)], check=False)
+    (left,) = files(store)
+    assert left.endswith(".lock")
+    SharedState(store.path).close()
+    assert files(store) == []
