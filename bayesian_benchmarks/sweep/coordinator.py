@@ -28,7 +28,7 @@ from .locks import RunLock, is_locked
 from .progress import Shown, SweepProgress
 from .run import Run, expand
 from .scalars import make_folder
-from .shared import SharedState
+from .shared import SharedState, forget_killed
 from .worker import (
     CHECKPOINT_NAME,
     CODE_NAME,
@@ -195,6 +195,7 @@ def _sweeping(
     directory = None if data_dir is None else Path(data_dir)
     due = due_runs(expand(experiment, directory), store, again)
     check_data(due.runs, directory)
+    forget_killed(store.path)
     for run in due.done:  # a kill between a row and its clean-up leaves a checkpoint
         _sweep_unless_locked(store.path.parent / run.directory_name)
     with SweepProgress(

@@ -25,14 +25,7 @@ class SharedState:
     """
 
     def __init__(self, store: Path) -> None:
-        """Lock a file of a new name; files of killed sweeps on the store are removed."""
-        for path in _files(store, ".lock"):  # which are there before the states are
-            lock = RunLock(path)
-            if _acquire(lock):
-                _remove(path.with_suffix(".json"), lock)
-        for path in _files(store):
-            if not path.with_suffix(".lock").exists():
-                _remove(path, RunLock(path.with_suffix(".lock")))
+        """Lock a file of a new name."""
         self._path = store.with_name(f"{store.name}.sweep-{secrets.token_hex(4)}.json")
         self._lock = RunLock(self._path.with_suffix(".lock"))
         self._is_ours = _acquire(self._lock)
@@ -56,6 +49,17 @@ class SharedState:
         """Remove the file: the sweep is over."""
         if self._is_ours:
             _remove(self._path, self._lock)
+
+
+def forget_killed(store: Path) -> None:
+    """Remove what killed sweeps on a store have left."""
+    for path in _files(store, ".lock"):  # which are there before the states are
+        lock = RunLock(path)
+        if _acquire(lock):
+            _remove(path.with_suffix(".json"), lock)
+    for path in _files(store):
+        if not path.with_suffix(".lock").exists():
+            _remove(path, RunLock(path.with_suffix(".lock")))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from bayesian_benchmarks import ResultsStore, run_experiment
 from bayesian_benchmarks.commands.watch import main
 from bayesian_benchmarks.errors import StoreError
 from bayesian_benchmarks.store import count_rows
-from bayesian_benchmarks.sweep.shared import SharedState, known_sweeps
+from bayesian_benchmarks.sweep.shared import SharedState, forget_killed, known_sweeps
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -228,5 +228,5 @@ def test_what_a_sweep_killed_at_its_start_leaves_is_removed(store: ResultsStore)
     subprocess.run([sys.executable, "-c", program, str(store.path)], check=False)
     (left,) = files(store)
     assert left.endswith(".lock")
-    SharedState(store.path).close()
+    forget_killed(store.path)
     assert files(store) == []
