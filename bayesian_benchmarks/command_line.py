@@ -26,8 +26,20 @@ from .report.paired import format_paired, paired_differences
 from .report.ranks import average_ranks, format_ranks
 from .report.tables import format_table, summarise
 from .store import ResultRow, ResultsStore
-from .sweep import Again, Run, SweepReport, due_runs, expand, run_experiment
+from .sweep import (
+    Again,
+    DaskEngine,
+    LocalEngine,
+    Run,
+    SlurmEngine,
+    SweepReport,
+    due_runs,
+    expand,
+    hand_out,
+    run_experiment,
+)
 from .sweep.costs import Costs, duration
+from .sweep.engines import Engine
 from .sweep.run import UNKNOWN
 from .tasks import directions, metrics_of
 
@@ -168,7 +180,12 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         help="Python modules to import first, which register models or datasets of yours",
     )
     how = parser.add_argument_group("how to run it")
-    how.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)")
+    how.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="runs at a time (default 1; of --slurm 100; of --dask with an address what it has room for)",
+    )
     how.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -214,6 +231,7 @@ def _parser(program: Program) -> argparse.ArgumentParser:
         action="store_true",
         help="remove this experiment's rows from the store, run nothing",
     )
+    _add_engines(parser)
     out = parser.add_argument_group("what to print")
     out.add_argument("--tables-only", action="store_true", help="print the table, run nothing")
     out.add_argument("--metrics", nargs="+", metavar="NAME", help="columns; see --list")
@@ -256,6 +274,51 @@ def _parser(program: Program) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_engines(parser: argparse.ArgumentParser) -> None:
+    """What says where workers are."""
+    where = parser.add_argument_group(
+        "where to run it (by default processes of this machine; elsewhere the store's folder and the data "
+        "have to be under the same paths, and this package of the same version)"
+    )
+    one = where.add_mutually_exclusive_group()
+    one.add_argument(
+        "--dask",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="on a Dask scheduler, such as tcp://host:8786, or without an address on one of this machine",
+    )
+    one.add_argument("--slurm", action="store_true", help="as jobs of Slurm, one a run")
+    one.add_argument(
+        "--print-commands",
+        action="store_true",
+        help="run nothing: print a shell command for each run that is due, for any scheduler or machine; "
+        "when they have been run, the same command takes their rows into the store",
+    )
+    where.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="cores of each run (default: here its share by --jobs, of --dask with an address and --slurm "
+        "1, of --print-commands all)",
+    )
+    where.add_argument("--slurm-partition", metavar="NAME", help="of the jobs; default Slurm's own")
+    where.add_argument(
+        "--slurm-minutes",
+        type=int,
+        default=24 * 60,
+        metavar="N",
+        help="of a job (default %(default)s); a run that takes longer goes on in another",
+    )
+    where.add_argument(
+        "--slurm-option",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="more of sbatch's, by their long names, such as account=lab mem=8G",
+    )
+
+
 def _run(program: Program, arguments: argparse.Namespace) -> int:
     _check_numbers(arguments)
     experiment = _experiment(program, arguments)
@@ -277,22 +340,29 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
         return 0
     exit_code = 0
     if not arguments.tables_only:
-        again = Again(arguments.retry_failed, arguments.redo_changed, arguments.rescore)
-        if not arguments.quiet:
-            _announce(_config_name(program, arguments), runs, store, again, arguments.jobs)
-        report = run_experiment(
-            experiment,
-            store,
-            jobs=arguments.jobs,
-            data_dir=arguments.data_dir,
-            retry_failed=again.failed,
-            redo_changed=again.changed,
-            rescore=again.rescore,
-            keep_models=arguments.keep_models,
-            max_run_seconds=arguments.max_run_seconds,
-            tensorboard=arguments.tensorboard,
-            progress="failures" if arguments.quiet else True,
-        )
+        options: dict[str, Any] = {
+            "data_dir": arguments.data_dir,
+            "retry_failed": arguments.retry_failed,
+            "redo_changed": arguments.redo_changed,
+            "rescore": arguments.rescore,
+            "keep_models": arguments.keep_models,
+            "tensorboard": arguments.tensorboard,
+            "progress": "failures" if arguments.quiet else True,
+        }
+        if arguments.print_commands:
+            return _print_commands(experiment, store, arguments, options)
+        with _engine(arguments, store) as engine:
+            if not arguments.quiet:
+                again = Again(arguments.retry_failed, arguments.redo_changed, arguments.rescore)
+                slots = engine.num_slots
+                _announce(_config_name(program, arguments), runs, store, again, slots)
+            report = run_experiment(
+                experiment,
+                store,
+                engine=engine,
+                max_run_seconds=arguments.max_run_seconds,
+                **options,
+            )
         if arguments.quiet:
             print(f"{report.num_ok} of {len(runs)} runs were done now", file=sys.stderr)
         exit_code = _tell(report, store)
@@ -315,6 +385,52 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
             raise
         print(f"{program.name}: {error}", file=sys.stderr)  # such as a baseline whose runs failed
     return exit_code
+
+
+@contextlib.contextmanager
+def _engine(arguments: argparse.Namespace, store: ResultsStore) -> Iterator[Engine]:
+    """Where workers are started, as the command line says, and as it tells."""
+    jobs: int | None = arguments.jobs
+    engine: Engine
+    if arguments.dask is not None:
+        engine = DaskEngine(arguments.dask or None, jobs=jobs or 1, num_threads=arguments.threads)
+    elif arguments.slurm:
+        engine = SlurmEngine(
+            store.path.parent / "slurm",
+            jobs=jobs or 100,
+            partition=arguments.slurm_partition,
+            minutes=arguments.slurm_minutes,
+            num_threads=arguments.threads or 1,
+            options=dict(option.split("=", 1) for option in arguments.slurm_option),
+        )
+    else:
+        engine = LocalEngine(jobs or 1, num_threads=arguments.threads)
+    try:
+        if not arguments.quiet and not isinstance(engine, LocalEngine):
+            print(engine, file=sys.stderr)
+        yield engine
+    finally:
+        engine.close()
+
+
+def _print_commands(
+    experiment: Experiment,
+    store: ResultsStore,
+    arguments: argparse.Namespace,
+    options: dict[str, Any],
+) -> int:
+    """Print what does the runs that are due, once the rows that are there are in the store."""
+    commands, report = hand_out(experiment, store, num_threads=arguments.threads, **options)
+    for command in commands:
+        print(command)
+    if not arguments.quiet:
+        taken_in = report.num_ok + report.num_failed
+        in_hand = f", {report.num_elsewhere} in hand elsewhere" if report.num_elsewhere else ""
+        print(
+            f"{len(commands)} runs to do{in_hand}, {taken_in} taken into {store.path}",
+            file=sys.stderr,
+        )
+    return 0
 
 
 def _rows_of(runs: list[Run], rows: list[ResultRow]) -> list[ResultRow]:
@@ -423,8 +539,19 @@ def split_numbers(words: list[str] | None) -> str | list[int] | None:
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:
-    if arguments.jobs < 1:
-        raise ConfigError(f"--jobs is {arguments.jobs}; it must be at least 1.")
+    for name in ("jobs", "threads", "slurm_minutes"):
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} is {number}; it must be at least 1.")
+    for option in arguments.slurm_option:
+        if not option.partition("=")[0] or "=" not in option:
+            raise ConfigError(f"--slurm-option: {option!r} is not NAME=VALUE.")
+    of_slurm = {"partition": arguments.slurm_partition, "option": arguments.slurm_option}
+    for name, value in of_slurm.items():
+        if value and not arguments.slurm:
+            raise ConfigError(f"--slurm-{name} is of --slurm, which is not given.")
+    if arguments.print_commands and arguments.max_run_seconds is not None:
+        raise ConfigError("--max-run-seconds is no part of --print-commands, which runs nothing.")
     limit = arguments.max_run_seconds
     if limit is not None and not (math.isfinite(limit) and limit > 0):
         raise ConfigError(f"--max-run-seconds is {limit}; it must be above 0.")

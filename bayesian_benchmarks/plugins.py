@@ -13,16 +13,17 @@ GROUP = "bayesian_benchmarks.plugins"
 """The entry points by which an installed package names its modules."""
 
 
-def import_plugin(module: str) -> None:
-    """Import a module that registers models, datasets or tasks, also one in the working directory.
+def import_plugin(module: str, folder: Path | None = None) -> None:
+    """Import a module that registers models, datasets or tasks, also one in a folder.
 
+    :param folder: by default the working directory.
     :raises ConfigError: it is no module's name, or it cannot be imported.
     """
     if not all(part.isidentifier() for part in module.split(".")):
         raise ConfigError(
             f"The plugin {module!r} is no module's name; write it as after `import`, such as my_models."
         )
-    here = str(Path.cwd())
+    here = str(folder or Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
     try:

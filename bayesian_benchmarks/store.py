@@ -327,7 +327,10 @@ class ResultsStore:
                 rows = [_imported(values) for values in reader]
         except OSError as error:
             raise StoreError(f"Cannot read {path} ({error.strerror or error}).") from error
-        except (KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
+        except (
+            *(KeyError, TypeError, ValueError, AttributeError, csv.Error),
+            RecursionError,  # of JSON that is thousands of brackets deep
+        ) as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise StoreError(f"{path} is not an exported results store ({reason}).") from error
         return self.add_all(rows)
@@ -420,6 +423,9 @@ def _imported(values: dict[str, str]) -> ResultRow:
     fields |= {
         name: int(fields[name]) for name in ("split", "seed", "depth", "threads") if name in fields
     }
+    for name in ("split", "seed", "depth", "threads"):
+        if abs(fields.get(name, 0)) >= 2**63:  # which SQLite does not hold
+            raise ValueError(f"the {name} {str(fields[name])[:40]} is too large")
     fields["metrics"] = {
         name: float(value) for name, value in values.items() if name not in fields and value != ""
     }

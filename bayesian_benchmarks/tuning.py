@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -26,12 +26,14 @@ from .models.registry import ModelSource
 from .search_space import RATES, Space, suggested
 from .settings import OF_PAPERS_SCHEDULE, Settings
 from .store import ResultRow, digest_of
-from .sweep.coordinator import UNGUARDED, how_it_died
-from .sweep.engines import Worker, end_all, ready
+from .sweep.contract import PARTS
+from .sweep.coordinator import how_it_died
+from .sweep.engines import Exit, LocalEngine, Worker, end_all
 from .sweep.environment import available_cores
+from .sweep.job import Interrupted, Job, Notice, Refused, Step
 from .sweep.locks import RunLock
 from .sweep.run import Run, data_digest, expand
-from .sweep.worker import CHECKPOINT_NAME, Interrupted, Job, Notice, Step
+from .sweep.worker import CHECKPOINT_NAME, UNGUARDED, in_worker
 
 if TYPE_CHECKING:
     import optuna
@@ -46,7 +48,7 @@ OBJECTIVES = {
 
 PRUNERS = ("median", "hyperband", "none")
 
-RUNGS = 10
+RUNGS = PARTS
 """Parts of a training, after each of which a trial may be pruned."""
 
 SCORED_ROWS = 10
@@ -209,26 +211,26 @@ def tune(
     :param folder: for checkpoints.
     :raises BenchmarkError: another process is at it, or the model has no such objective.
     """
-    if multiprocessing.parent_process() is not None:
+    if in_worker():
         raise BenchmarkError(UNGUARDED)
     lock = RunLock(folder / "lock")
     if not lock.acquire():
         raise BenchmarkError(f"Another process is at this study: {folder} is locked; wait for it.")
     active: list[_Trial] = []
+    engine = LocalEngine(jobs)
     try:
         left = _left_running(study)
         while True:
             while len(active) < jobs and (left or _count(study) < trials):
                 asked = left.pop(0) if left else _ask(study)
-                active.append(_Trial(tuning, asked, folder, jobs))
+                active.append(_Trial(tuning, asked, folder, engine))
             if not active:
                 break
-            talking = ready([worker for trial in active for worker in trial.working], 1.0)
-            for trial in list(active):
-                trial.listen(talking)
-                if trial.end is not None:
-                    active.remove(trial)
-                    say(f"{trial.store(study)} ({_count(study, ended=True)} of {trials})")
+            if not any([trial.listen() for trial in active]):
+                time.sleep(engine.poll_seconds)
+            for trial in [trial for trial in active if trial.end is not None]:
+                active.remove(trial)
+                say(f"{trial.store(study)} ({_count(study, ended=True)} of {trials})")
     finally:
         end_all([worker for trial in active for worker in trial.working])
         lock.release()
@@ -275,7 +277,7 @@ class _Trial:
     tuning: Tuning
     trial: Any
     folder: Path
-    jobs: int
+    engine: LocalEngine
     end: _End | None = None
     working: list[Worker] = field(default_factory=list)
 
@@ -288,7 +290,7 @@ class _Trial:
         except BenchmarkError as error:  # choices that are allowed each, and not together
             self.end = _End("FAIL", f"failed: {error}")
             return
-        threads = max(1, available_cores() // (self.jobs * len(runs)))
+        threads = max(1, available_cores() // (self.engine.num_slots * len(runs)))
         self._bounds: list[dict[int, float]] = [{} for _ in runs]
         self._told = set(self.trial.study.trials[self.trial.number].intermediate_values)
         for run in runs:
@@ -298,17 +300,19 @@ class _Trial:
                 checkpoint_seconds=experiment.checkpoint_seconds,
                 data_dir=self.tuning.data_dir,
                 num_threads=threads,
-                plugins=experiment.plugins,
+                plugins=(*experiment.plugins, __name__),  # which has the runs' class
             )
-            self._workers.append(Worker(job))
+            self._workers.append(Worker(job, self.engine))
             self.working.append(self._workers[-1])
 
-    def listen(self, talking: list[Worker]) -> None:
-        """Take in what workers say, and see whether the trial has ended."""
-        for number, worker in enumerate(self._workers):
-            if worker not in talking or self.end is not None:
+    def listen(self) -> bool:
+        """Take in what workers say, and see whether the trial has ended; returns whether anything is new."""
+        any_news = False
+        for number, worker in enumerate(self._workers if self.end is None else ()):
+            if worker not in self.working or self.end is not None:
                 continue
-            if not worker.listen(lambda message, number=number: self._take(number, message)):  # type: ignore[misc]
+            any_news |= worker.listen(lambda message, number=number: self._take(number, message))  # type: ignore[misc]
+            if worker.ended:
                 self.working.remove(worker)
                 self._ended(worker)
         if self.end is None and self._is_pruned():
@@ -321,6 +325,7 @@ class _Trial:
         if self.end is not None:
             for worker in self.working:
                 worker.end(0.0)
+        return any_news
 
     def _take(self, number: int, message: Step | Notice) -> None:
         """Note the bound of a run at a rung."""
@@ -346,10 +351,10 @@ class _Trial:
             return
         if isinstance(outcome, ResultRow):
             error = outcome.error
-        elif isinstance(outcome, Interrupted):
+        elif isinstance(outcome, Interrupted | Refused):
             error = outcome.reason
         else:
-            error = how_it_died(worker.exit_code)
+            error = how_it_died(worker.exit or Exit())
         self.end = _End("FAIL", f"failed on {worker.job.run}: {error}")
 
     def store(self, study: optuna.Study) -> str:

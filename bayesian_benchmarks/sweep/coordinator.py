@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import BenchmarkError
 from ..experiment import Experiment
 from ..store import ResultRow, ResultsStore
+from .contract import (
+    CANNOT_WRITE,
+    JOB_NAME,
+    REFUSED,
+    WORKER_LOCK_NAME,
+    clear,
+    read_outcome,
+    write_job,
+)
 from .due import Again, Due, check_data, due_runs
-from .engines import STOP_SECONDS, Worker, end_all, ready
-from .environment import available_cores
-from .locks import RunLock
+from .engines import STOP_SECONDS, Engine, Exit, LocalEngine, Worker, end_all, shell_command
+from .job import Interrupted, Job, Notice, Refused, Step
+from .locks import RunLock, is_locked
 from .progress import Shown, SweepProgress
 from .run import Run, expand
 from .scalars import make_folder
-from .shared import SharedState
+from .shared import SharedState, forget_killed
 from .worker import (
     CHECKPOINT_NAME,
     CODE_NAME,
     LOG_NAME,
     MODEL_NAME,
-    Interrupted,
-    Job,
-    Notice,
-    Step,
+    UNGUARDED,
     do_job,
+    in_worker,
     result_row,
 )
+
+LOCK_NAME = "lock"
+"""In a run's folder: the claim of the sweep that has it in hand."""
 
 POLL_SECONDS = 1.0
 """How often to look whether another process has finished a run that is due here too."""
 
 MAX_INTERRUPTED = 3
 """Runs in a row that errors of the surroundings end, after which the sweep does."""
-
-UNGUARDED = (
-    "A worker process could not start: in a script, call run_experiment under "
-    "`if __name__ == '__main__':`, or with jobs=0."
-)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def run_experiment(
     store: ResultsStore,
     *,
     jobs: int = 1,
+    engine: Engine | None = None,
     data_dir: str | Path | None = None,
     retry_failed: bool = False,
     redo_changed: bool = False,
@@ -90,6 +96,8 @@ def run_experiment(
     :param jobs: worker processes at a time, which share the cores; 0 does the runs in this process,
         one after the other, for debugging. With fewer threads a sum is added in another order: scores
         differ by rounding, some 1e-8 of them, and rows say how many threads they had.
+    :param engine: where workers are started; by default they are `jobs` processes of this machine. It is not
+        closed here.
     :param data_dir: a local copy of the data, see `get_dataset`.
     :param retry_failed: whether failed runs are done again.
     :param redo_changed: whether runs whose rows other code made are done again.
@@ -118,34 +126,88 @@ def run_experiment(
     """
     if jobs < 0:
         raise BenchmarkError(f"jobs is {jobs}; it must be 0 (this process) or more.")
-    if jobs > 0 and multiprocessing.parent_process() is not None:
+    if engine is None and jobs > 0:
+        engine = LocalEngine(jobs)
+    if engine is not None and in_worker():
         raise BenchmarkError(UNGUARDED)
-    scalars = None if tensorboard is None else make_folder(tensorboard)
     again = Again(failed=retry_failed, changed=redo_changed, rescore=rescore)
+    with _sweeping(experiment, store, again, engine, data_dir, tensorboard, progress) as sweep:
+        sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
+        sweep.do()
+    return sweep.report
+
+
+def hand_out(
+    experiment: Experiment,
+    store: ResultsStore,
+    *,
+    num_threads: int | None = None,
+    data_dir: str | Path | None = None,
+    retry_failed: bool = False,
+    redo_changed: bool = False,
+    rescore: bool = False,
+    keep_models: bool = False,
+    tensorboard: str | Path | None = None,
+    progress: Shown = True,
+) -> tuple[list[str], SweepReport]:
+    """Shell commands that do an experiment's runs that the store lacks, wherever they are run.
+
+    Rows that such commands have written are taken into the store first, as `run_experiment` does too.
+
+    :param num_threads: cores of each run; by default all that its process may use.
+    :return: a command for each due run that no process has in hand, and what was taken in; the report's
+        `num_elsewhere` are the runs that other processes have in hand.
+    :raises BenchmarkError: bad names, splits or data, or a job's file cannot be written.
+
+    >>> import pathlib, tempfile
+    >>> from bayesian_benchmarks import Experiment, ResultsStore
+    >>> from bayesian_benchmarks.sweep import hand_out
+    >>> experiment = Experiment(models=["dgp"], datasets=["diabetes"], splits=[0, 1], depths=[2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ResultsStore(pathlib.Path(folder, "results.sqlite"))
+    ...     commands, report = hand_out(experiment, store)
+    >>> len(commands), "-m bayesian_benchmarks.worker" in commands[0], report.num_ok
+    (2, True, 0)
+    """
+    again = Again(failed=retry_failed, changed=redo_changed, rescore=rescore)
+    with _sweeping(experiment, store, again, None, data_dir, tensorboard, progress) as sweep:
+        sweep.keep_models = keep_models
+        commands = [
+            shell_command(path)
+            for run in sweep.collect()
+            if (path := sweep.leave(run, num_threads))
+        ]
+    return commands, sweep.report
+
+
+@contextlib.contextmanager
+def _sweeping(
+    experiment: Experiment,
+    store: ResultsStore,
+    again: Again,
+    engine: Engine | None,
+    data_dir: str | Path | None,
+    tensorboard: str | Path | None,
+    progress: Shown,
+) -> Iterator[_Sweep]:
+    """The runs that are due, known to be possible, while others are told of them."""
+    scalars = None if tensorboard is None else make_folder(tensorboard)
     directory = None if data_dir is None else Path(data_dir)
     due = due_runs(expand(experiment, directory), store, again)
     check_data(due.runs, directory)
+    forget_killed(store.path)
     for run in due.done:  # a kill between a row and its clean-up leaves a checkpoint
         _sweep_unless_locked(store.path.parent / run.directory_name)
     with SweepProgress(
         due.runs,
         store.rows("ok"),
-        jobs,
+        engine.num_slots if engine else 1,
         shown=progress if due.runs else False,
         shared=SharedState(store.path) if due.runs else None,
     ) as shown:
-        sweep = _Sweep(experiment, store, shown, due, again, jobs=jobs, data_dir=directory)
-        sweep.keep_models, sweep.max_run_seconds = keep_models, max_run_seconds
+        sweep = _Sweep(experiment, store, shown, due, again, engine=engine, data_dir=directory)
         sweep.tensorboard = scalars
-        sweep.do()
-    return SweepReport(
-        num_stored_before=len(due.done),
-        num_ok=sweep.num_ok,
-        num_failed=sweep.num_failed,
-        num_elsewhere=sweep.num_elsewhere,
-        num_failed_before=due.num_failed,
-        num_interrupted=sweep.num_interrupted,
-    )
+        yield sweep
 
 
 @dataclass
@@ -170,7 +232,7 @@ class _Sweep:
         due: Due,
         again: Again,
         *,
-        jobs: int,
+        engine: Engine | None,
         data_dir: Path | None,
     ) -> None:
         self.num_ok = self.num_failed = self.num_elsewhere = self.num_interrupted = 0
@@ -182,122 +244,217 @@ class _Sweep:
         self._shown = shown
         self._due = due
         self._again = again
-        self._jobs = jobs
+        self._engine = engine
         self._data_dir = data_dir
         self._active: list[_Active] = []
         self._interrupted_in_a_row = 0
-        self._any_worker_spoke = False
+
+    @property
+    def report(self) -> SweepReport:
+        """What has been done so far."""
+        return SweepReport(
+            num_stored_before=len(self._due.done),
+            num_ok=self.num_ok,
+            num_failed=self.num_failed,
+            num_elsewhere=self.num_elsewhere,
+            num_failed_before=self._due.num_failed,
+            num_interrupted=self.num_interrupted,
+        )
 
     def do(self) -> None:
         """Do all runs; one that another process has in hand is waited for."""
-        waiting = self._due.runs
         try:
+            waiting = self.collect()
+            look_at = 0.0
             while waiting or self._active:
-                waiting = self._begin_some(waiting)
-                if self._active:
-                    self._listen()
-                elif waiting:
-                    time.sleep(POLL_SECONDS)
+                if time.monotonic() >= look_at:
+                    waiting = self._begin_some(waiting)
+                    look_at = time.monotonic() + POLL_SECONDS
+                if not self._active:
+                    if waiting:
+                        time.sleep(POLL_SECONDS)
+                elif self._listen():
+                    look_at = 0.0  # there is room
                 self._shown.refresh()
         finally:
             end_all([active.worker for active in self._active])
             for active in self._active:
-                self._keep(active)
-                active.lock.release()
+                with self._releasing(active.run, active.lock):
+                    self._keep(active)
 
-    def _keep(self, active: _Active) -> None:
-        """Store what a worker was done with before the sweep was told to stop."""
-        if isinstance(active.worker.outcome, ResultRow):
-            with contextlib.suppress(BenchmarkError):  # such as of a full disk; the run stays due
-                self._end(active.run, active.worker.outcome)
+    def collect(self) -> list[Run]:
+        """Take in the rows that workers wrote while no sweep was there to hear; returns what is left."""
+        return [run for run in self._due.runs if not self._collect(run)]
 
-    def _begin_some(self, waiting: list[Run]) -> list[Run]:
-        """Start as many runs as there is room for; returns those that still wait."""
-        return [
-            run
-            for run in waiting
-            if len(self._active) >= max(1, self._jobs) or not self._begin(run)
-        ]
-
-    def _begin(self, run: Run) -> bool:
-        """Start a run, or see that it is done; False when another process has it in hand."""
-        lock = RunLock(self._directory(run) / "lock")
+    def _collect(self, run: Run) -> bool:
+        """Take in the row of a run that no process has in hand; returns whether there was one."""
+        if not isinstance(read_outcome(self._directory(run)), ResultRow):
+            return False
+        lock = RunLock(self._directory(run) / LOCK_NAME)
         if not lock.acquire():
             return False
-        row = self._store.find(run.key)
-        before = self._due.rows.get(run.key)
-        if row is not None and (before is None or row.recorded_at != before.recorded_at):
-            self._done_elsewhere(run, row, lock)
-        elif self._jobs == 0:
-            self._do_here(run, lock)
-        else:
-            self._active.append(_Active(run, lock, Worker(self._job(run))))
+        with self._releasing(run, lock):
+            return self._take_in(run)
+
+    def _take_in(self, run: Run) -> bool:
+        """The same of a run whose claim is held."""
+        row = read_outcome(self._directory(run))
+        if not isinstance(row, ResultRow) or row.key != run.key:
+            return False
+        before = self._store.find(run.key)
+        if before is not None and before.recorded_at == row.recorded_at:
+            return False  # a kill came between the store and the clean-up
+        self._end(run, row, elsewhere=True)
         return True
 
-    def _done_elsewhere(self, run: Run, row: ResultRow, lock: RunLock) -> None:
-        self.num_elsewhere += 1
-        self.num_failed += row.status == "failed"
-        if row.status == "ok":
-            sweep_folder(self._directory(run))
-        lock.release()
-        self._remove_if_empty(run)
-        self._shown.finish(run, row, elsewhere=True)
-
-    def _do_here(self, run: Run, lock: RunLock) -> None:
-        """Do a run in this process."""
+    @contextlib.contextmanager
+    def _releasing(self, run: Run, lock: RunLock) -> Iterator[None]:
         try:
-            outcome = do_job(self._job(run), lambda message: self._report(run, message))
-            self._end(run, outcome)
+            yield
         finally:
             lock.release()
             self._remove_if_empty(run)
 
-    def _listen(self) -> None:
-        """Take in what the workers have sent, waiting a moment for something."""
-        talking = ready([active.worker for active in self._active], POLL_SECONDS)
-        for active in [active for active in self._active if active.worker in talking]:
-            if not active.worker.listen(lambda message, run=active.run: self._report(run, message)):  # type: ignore[misc]
-                self._ended(active)
-            self._any_worker_spoke |= active.worker.spoke
-        for active in self._active:
-            self._stop_if_late(active)
+    def _keep(self, active: _Active) -> None:
+        """Store what a worker was done with before the sweep was told to stop.
+
+        A job that no worker has in hand any more is withdrawn, also from one that is yet to begin.
+        """
+        with contextlib.suppress(BenchmarkError, OSError):  # of a full disk; the run stays due
+            if isinstance(active.worker.outcome, ResultRow):
+                self._end(active.run, active.worker.outcome)
+            elif active.worker.ended:
+                clear(self._directory(active.run))
+
+    def leave(self, run: Run, num_threads: int | None) -> Path | None:
+        """Write a run's job for any worker; returns its file, None where another process has it in hand."""
+        directory = self._directory(run)
+        lock = RunLock(directory / LOCK_NAME)
+        if not lock.acquire():
+            self.num_elsewhere += 1
+            return None
+        with self._releasing(run, lock):
+            if is_locked(directory / WORKER_LOCK_NAME):
+                self.num_elsewhere += 1
+                return None
+            return write_job(replace(self._job(run), num_threads=num_threads))
+
+    def _begin_some(self, waiting: list[Run]) -> list[Run]:
+        """Start as many runs as there is room for; returns those that still wait."""
+        return [run for run in waiting if not self._has_room() or not self._begin(run)]
+
+    def _has_room(self) -> bool:
+        return self._engine is None or self._engine.has_room(len(self._active))
+
+    def _begin(self, run: Run) -> bool:
+        """Start a run, or see that it is done; False when another process has it in hand."""
+        lock = RunLock(self._directory(run) / LOCK_NAME)
+        if not lock.acquire():
+            return False
+        try:
+            row, before = self._store.find(run.key), self._due.rows.get(run.key)
+            # Before the outcome is looked for: a worker of a killed sweep, or of none, may be at it.
+            at_work = is_locked(self._directory(run) / WORKER_LOCK_NAME)
+            if row is not None and (before is None or row.recorded_at != before.recorded_at):
+                self._done_elsewhere(run, row)
+            elif not self._take_in(run):
+                if at_work:
+                    return False
+                if self._engine is not None:
+                    worker = Worker(self._job(run), self._engine)
+                    self._active.append(_Active(run, lock, worker))
+                    return True
+                self._do_here(run)
+        finally:
+            if all(active.lock is not lock for active in self._active):
+                lock.release()
+                self._remove_if_empty(run)
+        return True
+
+    def _done_elsewhere(self, run: Run, row: ResultRow) -> None:
+        self.num_elsewhere += 1
+        self.num_failed += row.status == "failed"
+        if row.status == "ok":
+            sweep_folder(self._directory(run))
+        self._shown.finish(run, row, elsewhere=True)
+
+    def _do_here(self, run: Run) -> None:
+        """Do a run in this process."""
+        with contextlib.suppress(OSError):
+            clear(self._directory(run))
+        self._end(run, do_job(self._job(run), lambda message: self._report(run, message)))
+
+    def _listen(self) -> bool:
+        """Take in what workers have said, waiting a moment for something; returns whether one has ended."""
+        assert self._engine is not None
+        deadline, any_news, any_ended = time.monotonic() + POLL_SECONDS, False, False
+        while not any_news and time.monotonic() < deadline:
+            for active in list(self._active):
+                any_news |= active.worker.listen(
+                    lambda message, run=active.run: self._report(run, message)  # type: ignore[misc]
+                )
+                if active.worker.ended:
+                    self._ended(active)
+                    any_ended = True
+                else:
+                    self._stop_if_late(active)
+            if not any_news:
+                time.sleep(self._engine.poll_seconds)
+        return any_ended
 
     def _stop_if_late(self, active: _Active) -> None:
         """Tell a run that takes too long to end, and end it if it does not."""
-        now = time.monotonic()
+        now, began = time.monotonic(), active.worker.began
         if active.late_at is not None:
             if now - active.late_at > STOP_SECONDS:
                 active.worker.end(0.0)
-        elif self.max_run_seconds and now - active.worker.started > self.max_run_seconds:
+        elif self.max_run_seconds and began is not None and now - began > self.max_run_seconds:
             active.late_at = now
             active.worker.stop()
 
     def _ended(self, active: _Active) -> None:
-        """A worker has ended: with an outcome as its last message, or because it died."""
+        """A worker has ended: with an outcome, or because it died."""
+        assert self._engine is not None
         run, worker = active.run, active.worker
-        if not worker.spoke and not self._any_worker_spoke and worker.exit_code == 1:
-            raise BenchmarkError(UNGUARDED)
-        self._active.remove(active)
-        if not worker.spoke and not active.is_retry:
-            self._active.append(_Active(run, active.lock, Worker(worker.job), is_retry=True))
+        outcome, how = worker.outcome, worker.exit or Exit()
+        if isinstance(outcome, Refused):
+            raise BenchmarkError(outcome.reason)
+        if outcome is None and not worker.spoke and not active.is_retry:
+            active.worker, active.is_retry = Worker(worker.job, self._engine), True
             return
-        outcome = worker.outcome
-        if active.late_at is not None and not isinstance(outcome, ResultRow):
-            limit = f"it took longer than the limit of {self.max_run_seconds:g} seconds"
-            outcome = result_row(worker.job, error=f"Stopped: {limit}; its checkpoint is kept.")
-            self._end(run, outcome, keep_checkpoint=True)
-        elif outcome is None:
-            outcome = result_row(worker.job, error=how_it_died(worker.exit_code))
-            self._end(run, outcome, keep_checkpoint=True)
-        else:
-            self._end(run, outcome)
-        active.lock.release()
-        self._remove_if_empty(run)
+        self._active.remove(active)
+        with self._releasing(run, active.lock):
+            if not active.lock.is_held():
+                self._taken_over(run)
+            elif active.late_at is not None and not isinstance(outcome, ResultRow):
+                limit = f"it took longer than the limit of {self.max_run_seconds:g} seconds"
+                outcome = result_row(worker.job, error=f"Stopped: {limit}; its checkpoint is kept.")
+                self._end(run, outcome, keep_checkpoint=True)
+            elif outcome is None and how.code in (REFUSED, CANNOT_WRITE):
+                told = f"see {LOG_NAME} in {self._directory(run)}"
+                self._end(run, Interrupted(f"its worker could not write what it was to; {told}"))
+            elif outcome is None and how.error:
+                self._end(run, Interrupted(how.error))
+            elif outcome is None:
+                outcome = result_row(worker.job, error=how_it_died(how))
+                self._end(run, outcome, keep_checkpoint=True)
+            else:
+                self._end(run, outcome)
+
+    def _taken_over(self, run: Run) -> None:
+        """Another sweep has the run in hand, since this process was suspended for long."""
+        self.num_interrupted += 1
+        self._shown.finish(run, Interrupted("another sweep has taken it over"))
 
     def _end(
-        self, run: Run, outcome: ResultRow | Interrupted, *, keep_checkpoint: bool = False
+        self,
+        run: Run,
+        outcome: ResultRow | Interrupted,
+        *,
+        keep_checkpoint: bool = False,
+        elsewhere: bool = False,
     ) -> None:
-        """Store a run's row; only then is its checkpoint removed.
+        """Store a run's row; only then is its checkpoint removed, and what its worker wrote.
 
         A run that was killed may be taken up where it was; one that raised starts afresh.
         """
@@ -318,11 +475,15 @@ class _Sweep:
                 self.num_failed += 1
                 if not keep_checkpoint:
                     shutil.rmtree(self._directory(run) / CHECKPOINT_NAME, ignore_errors=True)
-        self._shown.finish(run, outcome)
+        with contextlib.suppress(OSError):
+            clear(self._directory(run))
+        self._shown.finish(run, outcome, elsewhere=elsewhere)
 
     def _interrupted(self, run: Run, outcome: Interrupted) -> None:
         self.num_interrupted += 1
         self._interrupted_in_a_row += 1
+        with contextlib.suppress(OSError):
+            clear(self._directory(run))
         self._shown.finish(run, outcome)
         if self._interrupted_in_a_row == MAX_INTERRUPTED:
             raise BenchmarkError(
@@ -359,7 +520,7 @@ class _Sweep:
             directory=self._directory(run),
             checkpoint_seconds=self._experiment.checkpoint_seconds,
             data_dir=self._data_dir,
-            num_threads=max(1, available_cores() // self._jobs) if self._jobs else None,
+            num_threads=self._engine.num_threads if self._engine else None,
             plugins=self._experiment.plugins,
             stored=self._due.rows.get(run.key) if self._again.rescore else None,
             tensorboard=self.tensorboard,
@@ -367,8 +528,9 @@ class _Sweep:
 
 
 def _sweep_unless_locked(directory: Path) -> None:
-    if (directory / CHECKPOINT_NAME).exists() or (directory / LOG_NAME).exists():
-        lock = RunLock(directory / "lock")
+    left = (CHECKPOINT_NAME, LOG_NAME, JOB_NAME, LOCK_NAME, WORKER_LOCK_NAME)
+    if any((directory / name).exists() for name in left):
+        lock = RunLock(directory / LOCK_NAME)
         if lock.acquire():
             sweep_folder(directory)
             lock.release()
@@ -381,11 +543,13 @@ def sweep_folder(directory: Path) -> None:
     shutil.rmtree(directory / CHECKPOINT_NAME, ignore_errors=True)
     for name in (LOG_NAME, CODE_NAME):
         (directory / name).unlink(missing_ok=True)
-    for path in directory.glob("*.partial"):
-        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        clear(directory)
+    for pattern in ("*.partial", f"{LOCK_NAME}-*", f"{WORKER_LOCK_NAME}*"):
+        for path in directory.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
-def how_it_died(code: int | None) -> str:
-    """How a process ended that said nothing of it, by its exit code."""
-    how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+def how_it_died(how: Exit) -> str:
+    """How a process ended that said nothing of it."""
     return f"The worker process died ({how}); out of memory?"

@@ -13,12 +13,12 @@ from rich.live import Live
 
 from ..store import ResultRow
 from .costs import Costs, duration
+from .job import Interrupted, Step
 from .pace import Pace
 from .run import Run
 from .shared import SharedState
 from .state import RunState, SweepState
 from .table import table_of
-from .worker import Interrupted, Step
 
 Shown = bool | Literal["failures"]
 """What a sweep says on standard error: all, nothing, or only runs that failed or could not be done."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class Run:
     False
     """
 
+    kinds: ClassVar[dict[str, type[Run]]] = {}
+    """This class and those of it, by name: what a worker can be told to do."""
+
     task: str
     dataset: str
     split: int
@@ -53,6 +56,10 @@ class Run:
     data: str = ""
     code: str = ""
     csv: TableDataset | None = None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        Run.kinds[cls.__name__] = cls
 
     @cached_property
     def settings_json(self) -> str:
@@ -124,6 +131,9 @@ class Run:
         return get_dataset(self.dataset, self.split, data_dir=data_dir, task=self.task)
 
 
+Run.kinds[Run.__name__] = Run
+
+
 def expand(
     experiment: Experiment, data_dir: str | Path | None = None, *, need_data: bool = True
 ) -> list[Run]:
@@ -191,7 +201,7 @@ def expand(
             seed=seed,
             settings=source.read(settings),
             data=digest(dataset, split),
-            code=_code_digest(experiment.task, dataset, source.name),
+            code=plugin_code(experiment.task, dataset, source.name),
             csv=csv if csv is not None and dataset == csv.name else None,
         )
         for seed in experiment.seeds
@@ -239,7 +249,7 @@ def data_digest(dataset: Any) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _code_digest(task: str, dataset: str, model: str) -> str:
+def plugin_code(task: str, dataset: str, model: str) -> str:
     """Digest of the sources of what is registered from outside the package."""
     source = model_source(model)
     functions = [source.build, source.train, find_task(task).evaluate]

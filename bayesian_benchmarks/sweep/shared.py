@@ -25,11 +25,7 @@ class SharedState:
     """
 
     def __init__(self, store: Path) -> None:
-        """Lock a file of a new name; files of killed sweeps on the store are removed."""
-        for path in _files(store):
-            lock = RunLock(path.with_suffix(".lock"))
-            if _acquire(lock):
-                _remove(path, lock)
+        """Lock a file of a new name."""
         self._path = store.with_name(f"{store.name}.sweep-{secrets.token_hex(4)}.json")
         self._lock = RunLock(self._path.with_suffix(".lock"))
         self._is_ours = _acquire(self._lock)
@@ -53,6 +49,17 @@ class SharedState:
         """Remove the file: the sweep is over."""
         if self._is_ours:
             _remove(self._path, self._lock)
+
+
+def forget_killed(store: Path) -> None:
+    """Remove what killed sweeps on a store have left."""
+    for path in _files(store, ".lock"):  # which are there before the states are
+        lock = RunLock(path)
+        if _acquire(lock):
+            _remove(path.with_suffix(".json"), lock)
+    for path in _files(store):
+        if not path.with_suffix(".lock").exists():
+            _remove(path, RunLock(path.with_suffix(".lock")))
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,9 @@ def _read(path: Path) -> KnownSweep | None:
         return None
 
 
-def _files(store: Path) -> Iterable[Path]:
+def _files(store: Path, end: str = ".json") -> Iterable[Path]:
     """Of sweeps on a store."""
-    start, end = f"{store.name}.sweep-", ".json"
+    start = f"{store.name}.sweep-"
     try:
         names = sorted(os.listdir(store.parent))
     except OSError:
@@ -108,7 +115,7 @@ def _acquire(lock: RunLock) -> bool:
 
 
 def _remove(path: Path, lock: RunLock) -> None:
-    """Remove a file whose lock is held, and then that."""
+    """Remove a file that is of no living sweep, and then its lock."""
     with contextlib.suppress(OSError):
         for suffix in (".json", ".partial"):
             path.with_suffix(suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The process that does one run: loads its data, trains, scores, and reports through a pipe.
+"""The process that does one run: loads its data, trains, scores, and reports by files in the run's folder.
 
 A fresh process for each run: no state of an earlier run can change its numbers, its memory goes
 back to the system, and if it is killed only its run is lost.
@@ -6,24 +6,25 @@ back to the system, and if it is killed only its run is lost.
 
 from __future__ import annotations
 
+import contextlib
 import math
-import multiprocessing
 import os
+import platform
+import runpy
 import shutil
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+import types
+from dataclasses import replace
 from datetime import datetime, timezone
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import DataFileError
+from ..errors import BenchmarkError, DataFileError, StoreError
 from ..models import model_source
 from ..plugins import import_installed_plugins, import_plugin
 from ..store import ResultRow
@@ -31,8 +32,24 @@ from ..tasks import Outcome, find_task, rescore
 from ..tasks import run as run_model
 from ..tasks.protocol import COST_METRICS
 from ..tasks.recorded import load_predictions, save_predictions
+from .contract import (
+    CANNOT_WRITE,
+    JOB_NAME,
+    PARTS,
+    STOP_NAME,
+    WORKER_LOCK_NAME,
+    JobFile,
+    Progress,
+    read_job_file,
+    read_outcome,
+    write_outcome,
+    write_progress,
+    write_whole,
+)
 from .environment import available_cores, fingerprint, git_commit, hardware, versions
-from .run import Run
+from .job import Interrupted, Job, Notice, Refused, RefusedJob, Report, Step
+from .locks import RunLock
+from .run import plugin_code
 from .scalars import Scalars
 
 LOG_NAME = "log.txt"
@@ -47,83 +64,214 @@ MODEL_NAME = "model"
 RECENT_STEPS = 50
 """Of a training, whose mean bound is told while it goes on."""
 
+WAIT_SECONDS = 0.5
+"""Between two looks whether another worker is still at the run."""
 
-@dataclass(frozen=True)
-class Job:
-    """A run, and what it needs besides: nothing here changes its numbers beyond rounding.
+UNGUARDED = (
+    "A worker process could not start: in a script, call run_experiment under "
+    "`if __name__ == '__main__':`, or with jobs=0."
+)
 
-    :param directory: for its checkpoint, predictions and log.
-    :param num_threads: the number of cores that it may use, None to leave TensorFlow's threads as they are.
-    :param stored: the row whose run is only to be scored again.
-    :param tensorboard: the folder for a folder of each run's bounds, None for none.
+_IN_WORKER = threading.Event()
+
+
+def in_worker() -> bool:
+    """Whether this process is a worker, which starts none itself."""
+    return _IN_WORKER.is_set()
+
+
+def work(path: Path, *, until_eof: bool = False) -> int:
+    """Do a job in this process; returns its exit code.
+
+    SIGTERM, SIGINT and a file `stop` beside the job's end the run after its present steps, with a
+    checkpoint.
+
+    :param path: of the job's file.
+    :param until_eof: whether this process ends, by whatever means, when its standard input does: a pipe of
+        the process that started it. SIGINT is then that one's affair.
+    :raises RefusedJob: the job is not for this worker; its outcome says so too.
     """
-
-    run: Run
-    directory: Path
-    checkpoint_seconds: float
-    data_dir: Path | None
-    num_threads: int | None
-    plugins: tuple[str, ...]
-    stored: ResultRow | None = None
-    tensorboard: Path | None = None
-
-
-@dataclass(frozen=True)
-class Interrupted:
-    """What ended a run from outside: it keeps its checkpoint and stays due. `reason` is one line."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Step:
-    """How far a run is.
-
-    :param number: of steps done.
-    :param bound: per training point, the mean over the last steps; None where the training does not tell.
-    """
-
-    number: int
-    bound: float | None = None
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Something that a run has to say, one line."""
-
-    text: str
-
-
-Report = Callable[["Step | Notice"], None]
-
-
-def work(job: Job, pipe: connection.Connection) -> None:
-    """Do a job in a worker process.
-
-    Sends `Step`s (one of 0 at once) and notices, and last a `ResultRow` or `Interrupted`.
-    SIGTERM stops the run after its present steps, with a checkpoint.
-    """
+    _IN_WORKER.set()
     stopping = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN if until_eof else lambda *_: stopping.set())
+    if until_eof:
+        threading.Thread(target=_die_with_input, daemon=True).start()
+    if not path.parent.is_dir():
+        raise RefusedJob(f"There is no folder {path.parent}; give the path of a run's {JOB_NAME}.")
+    claim = RunLock(path.with_name(WORKER_LOCK_NAME))
+    try:
+        while (
+            not claim.acquire()
+        ):  # another worker is at it; when that is done there is nothing to do
+            if stopping.wait(WAIT_SECONDS):
+                return 1
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return CANNOT_WRITE
+    try:
+        if not path.exists() or isinstance(read_outcome(path.parent), ResultRow):
+            return 0
+        return _do(path, claim, stopping)
+    finally:
+        claim.release()
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # made for the claim where the job had gone
 
-    def report(message: Step | Notice) -> None:
-        pipe.send(message)
-        if stopping.is_set():
+
+def _do(path: Path, claim: RunLock, stopping: threading.Event) -> int:
+    """Do the job that this worker has the claim on."""
+    folder = path.parent
+    try:
+        file = read_job_file(path)
+        outcome = _outcome(file, path, _Teller(folder, claim, stopping, file.progress_seconds))
+    except RefusedJob as error:
+        if path.name == JOB_NAME:
+            with contextlib.suppress(OSError):
+                write_outcome(folder, Refused(f"On {platform.node()}: {error}"))
+        raise
+    if not claim.is_held():
+        return 1  # it was suspended for so long that another worker has taken the run over
+    try:
+        write_outcome(folder, outcome)
+    except OSError:
+        traceback.print_exc()
+        return CANNOT_WRITE
+    return 0 if isinstance(outcome, ResultRow) and outcome.status == "ok" else 1
+
+
+def _outcome(file: JobFile, path: Path, tell: _Teller) -> ResultRow | Interrupted:
+    """Do a job with its notices and errors where the sweep looks for them."""
+    try:
+        tell.start()
+        _send_errors_to(path.with_name(LOG_NAME))
+        if file.main is not None:
+            _run_main(file.main)
+        file.import_plugins()
+        job = file.job(path)
+        if file.main is None:
+            _check_code(job)
+        tell.num_steps = job.run.settings.num_steps
+        return do_job(job, tell)
+    except OSError as error:
+        return Interrupted(_one_line(error))
+    except KeyboardInterrupt:
+        return Interrupted("stopped")
+    except RefusedJob:
+        raise
+    except BenchmarkError as error:  # no such plugin, model or dataset here
+        raise RefusedJob(str(error)) from error
+    finally:
+        tell.end()
+
+
+class _Teller:
+    """What a run reports to. A thread writes the progress, and sees whether the run is to stop.
+
+    A run says nothing for long where it compiles or is scored; what it said last is then there.
+    """
+
+    def __init__(
+        self, folder: Path, claim: RunLock, stopping: threading.Event, seconds: float
+    ) -> None:
+        self.num_steps: int | None = None
+        self._folder = folder
+        self._claim = claim
+        self._stopping = stopping
+        self._seconds = seconds
+        self._progress = Progress(Step(0))
+        self._written: Progress | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="progress", daemon=True)
+
+    def start(self) -> None:
+        """Say that there is a worker, unless it is to stop already."""
+        self._look()
+        self._stop_if_told()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Say what has not been said."""
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._look()
+
+    def __call__(self, message: Step | Notice) -> None:
+        if isinstance(message, Notice):
+            notices = (*self._progress.notices, message.text)
+            self._progress = replace(self._progress, notices=notices)
+            return
+        passed = self._progress.passed
+        if self._is_first_of_part(message):
+            passed = (*passed, message)
+        self._progress = replace(self._progress, step=message, passed=passed)
+        self._stop_if_told()
+
+    def _is_first_of_part(self, step: Step) -> bool:
+        """Whether it is the first with a bound in its tenth of the training."""
+        if step.bound is None or self.num_steps is None:
+            return False
+        before = self._progress.passed[-1].number if self._progress.passed else 0
+        return PARTS * step.number // self.num_steps > PARTS * before // self.num_steps
+
+    def _stop_if_told(self) -> None:
+        if self._stopping.is_set():
             raise KeyboardInterrupt
 
-    pipe.send(Step(0))
+    def _tell(self) -> None:
+        while not self._ending.wait(self._seconds):
+            self._look()
+
+    def _look(self) -> None:
+        """Write the progress if there is any, and see what there is to see."""
+        if not self._claim.is_held():
+            os._exit(1)  # another worker has taken the run over, and its checkpoint
+        with contextlib.suppress(OSError):
+            if STOP_NAME in os.listdir(self._folder):  # which a network file system asks anew for
+                self._stopping.set()
+        progress = self._progress
+        if progress != self._written:
+            write_progress(self._folder, progress)
+            self._written = progress
+
+
+def _run_main(main: list[str]) -> None:
+    """Run a script, or a module after "-m", but for what it does as a program: it may register models.
+
+    :raises RefusedJob: it cannot be run so.
+    """
+    name = "__mp_main__"  # as multiprocessing calls it
+    module = types.ModuleType(name)
     try:
-        _send_errors_to(job.directory / LOG_NAME)
-    except OSError as error:
-        pipe.send(Interrupted(_one_line(error)))
-        return
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    try:
-        pipe.send(do_job(job, report))
-    except KeyboardInterrupt:
-        pipe.send(Interrupted("stopped"))
-    pipe.close()
+        if main[0] == "-m":
+            sys.argv = main[1:]
+            vars(module).update(runpy.run_module(main[1], run_name=name, alter_sys=True))
+        else:
+            sys.argv = main
+            vars(module).update(runpy.run_path(main[0], run_name=name))
+    except SystemExit as error:
+        raise RefusedJob(UNGUARDED) from error
+    except BenchmarkError:
+        raise
+    except Exception as error:  # whatever the script's own code raises
+        reason = _one_line(error)
+        raise RefusedJob(f"{' '.join(main[:2])} cannot be imported here ({reason}).") from error
+    sys.modules["__main__"] = sys.modules[name] = module
+
+
+def _check_code(job: Job) -> None:
+    """Refuse a job whose plugins are others here than where the sweep is.
+
+    :raises RefusedJob: they are.
+    """
+    run = job.run
+    here = plugin_code(run.task, run.dataset, run.model)
+    if here != run.code:
+        raise RefusedJob(
+            f"The plugin of {run.model} has code {here or 'none'} here and {run.code or 'none'} where the "
+            "sweep is: copy one to the other, and give the sweep's command again."
+        )
 
 
 def do_job(job: Job, report: Report) -> ResultRow | Interrupted:
@@ -276,7 +424,7 @@ def _note_code(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     codes = path.read_text(encoding="utf-8").split() if path.exists() else []
     if fingerprint() not in codes:
-        path.write_text("\n".join([*codes, fingerprint()]) + "\n", encoding="utf-8")
+        write_whole(path, "\n".join([*codes, fingerprint()]) + "\n")
 
 
 def _codes(job: Job) -> list[str]:
@@ -301,9 +449,9 @@ def _send_errors_to(path: Path) -> None:
         os.dup2(file.fileno(), sys.stderr.fileno())
 
 
-def _die_with_parent() -> None:
-    """End this process when its parent ends, so that nothing goes on after a SIGKILL of it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+def _die_with_input() -> None:
+    """End this process when its standard input does: nothing goes on after a SIGKILL of its parent."""
+    with contextlib.suppress(OSError, ValueError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    os._exit(1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +68,14 @@ class Checkpoints:
     def save(self, step: int, history: History) -> None:
         """Write the state after `step` steps, then drop the previous one.
 
-        :raises CheckpointError: if it cannot be written.
+        :raises CheckpointError: if it cannot be written, such as to a full disk; the previous one stays.
         """
         name = f"step-{step}"
-        index = {"name": name, "step": step, "settings": self._settings}
         partial = self._index.with_suffix(".partial")
         try:
+            if self._name_of_last() == name:
+                name += "-again"  # what is in force is not written over
+            index = {"name": name, "step": step, "settings": self._settings}
             history.save(self._directory / f"{name}.history.json")
             tf.train.Checkpoint(**self._items).write(str(self._directory / name))
             partial.write_text(json.dumps(index))
@@ -82,18 +86,42 @@ class Checkpoints:
             if os.name == "posix":  # elsewhere a folder cannot be opened
                 _sync(self._directory)
         except (OSError, tf.errors.OpError) as error:
+            with contextlib.suppress(OSError):
+                if self._name_of_last() not in (None, name):
+                    self._remove(f"{name}[._]*")
             raise CheckpointError(
                 f"checkpoint_dir: cannot write to {self._directory} ({error}); free space there or "
                 "choose another directory"
             ) from error
-        for path in self._directory.glob("step-*"):
-            if path.name.split(".")[0] != name:
-                path.unlink(missing_ok=True)
+        self._remove("step-*", but=name)
+
+    def _name_of_last(self) -> str | None:
+        """That of the checkpoint in force; None where there is none.
+
+        :raises OSError: that cannot be seen.
+        """
+        try:
+            name: str = json.loads(self._index.read_text())["name"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        return name
+
+    def _remove(self, pattern: str, but: str | None = None) -> None:
+        """Remove checkpoints' files, and what is left of one half written."""
+        for path in self._directory.glob(pattern):
+            if path.name.split(".")[0] == but:
+                continue
+            with contextlib.suppress(OSError):
+                if path.is_dir():  # TensorFlow's, while it writes
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     def restore(self) -> tuple[int, History] | None:
         """Restore the items; the number of steps done and the history, or None if there is no checkpoint.
 
-        :raises UnusableCheckpoint: if it belongs to other settings or cannot be read.
+        :raises UnusableCheckpoint: if it belongs to other settings or is damaged.
+        :raises CheckpointError: if it cannot be read, which says nothing of it.
         """
         if not self._index.exists():
             return None
@@ -101,10 +129,12 @@ class Checkpoints:
         try:
             index = json.loads(self._index.read_text())
             settings, name, step = dict(index["settings"]), index["name"], int(index["step"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise UnusableCheckpoint(
                 f"checkpoint {self._index} cannot be read; {start_anew}"
             ) from error
+        except OSError as error:
+            raise self._unread(error) from error
         # Those with reasons last: what they follow from may differ as well.
         for key in sorted(
             {*settings, *self._settings}, key=lambda key: (key in self._reasons, key)
@@ -121,8 +151,10 @@ class Checkpoints:
             history = History.load(self._directory / f"{name}.history.json")
             status = tf.train.Checkpoint(**self._items).read(str(self._directory / name))
             status.assert_consumed()
+        except tf.errors.ResourceExhaustedError as error:
+            raise self._unread(error) from error
         except (
-            OSError,
+            FileNotFoundError,
             LookupError,
             ValueError,
             TypeError,
@@ -132,7 +164,16 @@ class Checkpoints:
             raise UnusableCheckpoint(
                 f"checkpoint {self._directory / name} is incomplete or damaged; {start_anew}"
             ) from error
+        except OSError as error:
+            raise self._unread(error) from error
         return step, history
+
+    def _unread(self, error: Exception) -> CheckpointError:
+        """Of a checkpoint that may be good: such as of a network file system that does not answer."""
+        reason = " ".join(str(error).split())[:200]
+        return CheckpointError(
+            f"checkpoint_dir: cannot read {self._directory} ({reason}); try again"
+        )
 
 
 def _sync(path: Path) -> None:

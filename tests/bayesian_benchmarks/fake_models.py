@@ -3,13 +3,15 @@
 Environment: FAKE_KILL_AT, a step at which the process kills itself once (FAKE_MARKER, a file that
 says it has); FAKE_STEP_SECONDS, how long a step takes; FAKE_LOG, a file with a line a training;
 FAKE_HOLD, a file: no training goes on from step 20 while it is there; FAKE_LINGER, a folder: the first
-process to train takes no time, and when it is done it does not end until there is a file `release` there.
+process to train takes no time, and when it is done it does not end until there is a file `release` there;
+FAKE_SEMAPHORE, whether a training makes a lock for processes, as tqdm does.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import multiprocessing
 import os
 import signal
 import time
@@ -70,6 +72,7 @@ def train(
 
             raise UnusableCheckpoint("checkpoint state.json cannot be read") from error
     _log(f"start {start}")
+    lock = multiprocessing.RLock() if "FAKE_SEMAPHORE" in os.environ else None
     pause = 0.0 if _lingers() else float(os.environ.get("FAKE_STEP_SECONDS", "0"))
     for step in range(start, settings.num_steps):
         model.state += 1.0 / (1.0 + step + model.state)
@@ -84,6 +87,7 @@ def train(
         report_step(step + 1)
         _die_once(step)
     _log(f"end {settings.num_steps}")
+    del lock
     return Record(seconds=1.0, seconds_per_step=1.0 / settings.num_steps)
 
 

@@ -129,8 +129,17 @@ def test_export_does_not_depend_on_the_order_of_writing(tmp_path: Path) -> None:
     assert texts[0].splitlines()[0].startswith("task,dataset,split,model,depth,seed,status,error,")
 
 
+LARGE = 20_000_000
+"""Bytes of a file that is none of ours."""
+
+
 @pytest.mark.parametrize(
-    "text", [b"", b"a,b\n1,2\n", b"PK\x03\x04\xff\xfe" * 9, b'task,"dataset\n' + b"x," * 9]
+    "text",
+    [
+        *(b"", b"a,b\n1,2\n", b"PK\x03\x04\xff\xfe" * 9, b'task,"dataset\n' + b"x," * 9),
+        *(bytes(LARGE), b"a" * LARGE, b"," * LARGE, b"\xff\x00\x8b\n" * (LARGE // 4)),
+    ],
+    ids=range(8),
 )
 def test_import_of_something_else(store: ResultsStore, tmp_path: Path, text: bytes) -> None:
     (tmp_path / "x.csv").write_bytes(text)
@@ -140,6 +149,27 @@ def test_import_of_something_else(store: ResultsStore, tmp_path: Path, text: byt
     with pytest.raises(StoreError, match=r"Cannot read .*no.csv"):
         store.import_(tmp_path / "no.csv")
     assert store.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "message"),
+    [
+        (",3,dgp,", f",{10**30},dgp,", "the split 1000000000000000000000000000000 is too large"),
+        ('"{""test_samples"": 100}"', "[" * 100_000, "maximum recursion depth"),
+        ('"{""test_samples"": 100}"', "x" * 200_000, "field larger than field limit"),
+    ],
+)
+def test_import_of_an_export_with_what_is_none_in_it(
+    store: ResultsStore, tmp_path: Path, was: str, becomes: str, message: str
+) -> None:
+    store.add(ROW)
+    store.export(tmp_path / "rows.csv")
+    text = (tmp_path / "rows.csv").read_text()
+    assert was in text
+    (tmp_path / "rows.csv").write_text(text.replace(was, becomes))
+    with pytest.raises(StoreError, match=rf"rows.csv is not an exported .*{message}") as caught:
+        store.import_(tmp_path / "rows.csv")
+    assert len(str(caught.value)) < 500
 
 
 def test_files_that_are_no_store(tmp_path: Path) -> None:

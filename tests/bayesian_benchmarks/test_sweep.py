@@ -175,6 +175,44 @@ def test_an_unguarded_script_is_told_so(store: ResultsStore, tmp_path: Path) -> 
     assert store.rows() == []
 
 
+OWN_MODEL = """
+from fake_models import FakeModel, train
+from bayesian_benchmarks.models import register_model
+
+@register_model("own", train=train, uses_tensorflow=False)
+def build(X, Y, *, depth, settings, seed):
+    return FakeModel(len(X), 7)
+"""
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_workers_find_the_models_of_the_script(
+    store: ResultsStore, tmp_path: Path, as_module: bool
+) -> None:
+    script = tmp_path / "own_sweep.py"
+    script.write_text(OWN_MODEL + SWEEP.replace("experiment()", "experiment(models=['own'])"))
+    how = ["-m", script.stem] if as_module else [str(script)]
+    done = subprocess.run(
+        [sys.executable, *how, str(store.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == ["2", "0"], done.stderr
+
+
+def test_a_script_that_no_worker_can_import_is_told(store: ResultsStore, tmp_path: Path) -> None:
+    script = tmp_path / "sweep.py"
+    script.write_text(SWEEP + "else:\n    raise RuntimeError('not here')\n")
+    done = subprocess.run(
+        [sys.executable, str(script), str(store.path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "cannot be imported here (RuntimeError: not here)." in done.stderr.splitlines()[-1]
+    assert store.rows() == []
+
+
 def wait_for(condition: Any, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

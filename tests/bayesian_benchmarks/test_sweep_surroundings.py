@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +87,7 @@ SITE = """
 import os, signal, sys
 from pathlib import Path
 marker = Path(os.environ["FAKE_MARKER"])
-if any("multiprocessing" in argument for argument in sys.orig_argv) and not marker.exists():
+if "bayesian_benchmarks.worker" in sys.orig_argv and not marker.exists():
     if os.environ["FAKE_AT_START"] == "once":
         marker.touch()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -232,6 +234,15 @@ def test_a_run_that_two_versions_have_trained_says_so(
     assert store.rows()[0].fingerprint == f"{'a' * 12}+{'b' * 12}"
 
 
+CLAIM = """
+import os, signal, sys
+from pathlib import Path
+from bayesian_benchmarks.sweep.locks import RunLock
+RunLock(Path(sys.argv[1])).acquire()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_what_a_kill_left_of_a_finished_run_is_swept(store: ResultsStore) -> None:  # noqa: F811
     run_experiment(experiment(splits=[0]), store, jobs=0, progress=False)
     (run,) = expand(experiment(splits=[0]))
@@ -239,6 +250,11 @@ def test_what_a_kill_left_of_a_finished_run_is_swept(store: ResultsStore) -> Non
     (folder / "checkpoint").mkdir()
     (folder / "log.txt").write_text("")
     (folder / "predictions.partial").write_text("")
+    run_experiment(experiment(splits=[0]), store, jobs=0, progress=False)
+    assert os.listdir(folder) == ["predictions.npz"]
+    killed = subprocess.Popen([sys.executable, "-c", CLAIM, str(folder / "lock")])
+    killed.wait()
+    assert (folder / "lock").exists()
     run_experiment(experiment(splits=[0]), store, jobs=0, progress=False)
     assert os.listdir(folder) == ["predictions.npz"]
     with np.load(folder / "predictions.npz") as kept:

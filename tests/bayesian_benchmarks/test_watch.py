@@ -24,7 +24,7 @@ from bayesian_benchmarks import ResultsStore, run_experiment
 from bayesian_benchmarks.commands.watch import main
 from bayesian_benchmarks.errors import StoreError
 from bayesian_benchmarks.store import count_rows
-from bayesian_benchmarks.sweep.shared import SharedState, known_sweeps
+from bayesian_benchmarks.sweep.shared import SharedState, forget_killed, known_sweeps
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -217,3 +217,16 @@ def test_bad_input_is_one_line(
     assert err.startswith("dkp-bench watch: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_what_a_sweep_killed_at_its_start_leaves_is_removed(store: ResultsStore) -> None:  # noqa: F811
+    """It has a claim, and has told nothing yet."""
+    program = (
+        "import os, sys; from pathlib import Path; from bayesian_benchmarks.sweep.shared import "
+        "SharedState; SharedState(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(store.path)], check=False)
+    (left,) = files(store)
+    assert left.endswith(".lock")
+    forget_killed(store.path)
+    assert files(store) == []

@@ -1,5 +1,6 @@
 """A run that stops anywhere and is started again ends with the numbers of an unbroken one."""
 
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from gpflow.kernels import Matern52
 from gpflow_dkp.layers import SparseGP
 from gpflow_dkp.models import DeepKernelProcess, LatentVariableDGP
 from gpflow_dkp.training import CheckpointError, ExponentialDecay, History, fit
+from gpflow_dkp.training.checkpoint import Checkpoints, UnusableCheckpoint
 
 DATA = toy_data()
 
@@ -483,6 +485,57 @@ def test_checkpoint_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(CheckpointError, match=f"{tmp_path}"):
         run(tmp_path, num_steps=60)
+
+
+@pytest.mark.parametrize("stop", [40, 80])
+def test_a_full_disk_leaves_the_checkpoint_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """Whichever of the new checkpoint's files is the first that has no room."""
+    with pytest.raises(Stop):
+        run(tmp_path, stop=stop, num_steps=120, checkpoint_seconds=0)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def half(path: Path, text: str, *_: Any) -> None:
+        path.write_bytes(text[: len(text) // 2].encode())
+        full()
+
+    places = ((os, "fsync", full), (Path, "write_text", half), (Path, "replace", full))
+    for place, name, failing in (*places, (tf.train.Checkpoint, "write", full)):
+        with monkeypatch.context() as nearly_full:
+            nearly_full.setattr(place, name, failing)
+            with pytest.raises(CheckpointError, match="No space left on device"):
+                run(tmp_path, num_steps=120, checkpoint_seconds=0)
+        left = {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")}
+        left.pop("latest.partial", None)
+        assert left == before
+    assert numbers(*run(tmp_path, num_steps=120)) == numbers(*run(None, num_steps=120))
+
+
+def test_a_checkpoint_is_not_written_over_itself(tmp_path: Path) -> None:
+    for _ in range(3):  # such as of a run that goes back
+        checkpoints = Checkpoints(tmp_path, {}, {}, x=tf.Variable(1.0))
+        checkpoints.save(5, History([0.1] * 5))
+        names = {path.name.split(".")[0] for path in tmp_path.glob("step-*")}
+        assert names == {json.loads((tmp_path / "latest.json").read_text())["name"]}
+        assert checkpoints.restore() is not None
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, num_steps=60)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(CheckpointError, match=r"cannot read .*Input/output error") as caught:
+        run(tmp_path, num_steps=60)
+    assert not isinstance(caught.value, UnusableCheckpoint)
 
 
 def test_history_survives_its_file(tmp_path: Path) -> None:
