@@ -24,9 +24,14 @@ from .architecture import build_layers
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
 from .checks import check_shapes as check_data_shapes
+from .latent_samples import LatentSamples, resample
+from .posterior import PREDICTION_BATCH, in_batches
 from .sampled_likelihood import of_likelihood
 
 INFERENCES = ("vi", "iwvi", "iwvi-independent")
+
+LATENT_CANDIDATES = 100
+"""Draws of a point's latent variables of which a posterior sample is one."""
 
 
 class LatentVariableDGP(MonteCarloModel):
@@ -200,10 +205,7 @@ class LatentVariableDGP(MonteCarloModel):
         ]
         for_latents, for_layers = split(seed, 2)
         num_draws = 1 if self.inference == "vi" else self.num_importance_samples
-        latents = [
-            _draw(posterior, num_draws, fold_in(for_latents, i))
-            for i, posterior in enumerate(posteriors)
-        ]
+        latents = _draw_each(posteriors, num_draws, for_latents)
         if self.inference == "vi":
             local = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
             local += sum(expected_log_ratio(*posterior) for posterior in posteriors)
@@ -225,10 +227,10 @@ class LatentVariableDGP(MonteCarloModel):
         posteriors: Sequence[MeanAndVariance],
         latents: Sequence[tf.Tensor],
         seed: tf.Tensor,
-        own_gradient: bool = False,
+        **how: bool,
     ) -> tf.Tensor:
-        """log of the importance weights [S N, K]."""
-        value = self._expected_log_likelihoods(data, num_samples, latents, seed, own_gradient)
+        """log of the importance weights [S N, K]; `how` as in `_expected_log_likelihoods`."""
+        value = self._expected_log_likelihoods(data, num_samples, latents, seed, **how)
         for latent, (mean, variance) in zip(latents, posteriors, strict=True):
             value += sampled_log_ratio(latent, mean, variance)
         return value
@@ -271,15 +273,16 @@ class LatentVariableDGP(MonteCarloModel):
         num_samples: int,
         latents: Sequence[tf.Tensor],
         seed: Seed,
-        own_gradient: bool = False,
+        **how: bool,
     ) -> tf.Tensor:
-        """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K]."""
+        """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K].
+
+        :param how: `full_cov=False` for inner functions drawn anew for each of the K, `own_gradient`.
+        """
         X, Y = data
         draws = self.sample_layers(num_samples, seed)
         points = tf.tile(X, [num_samples, 1])[:, None]
-        how = {"full_cov": self.inference != "iwvi-independent"}
-        if own_gradient:
-            how["own_gradient"] = True
+        how = {"full_cov": self.inference != "iwvi-independent"} | how
         moments = self._through_layers(points, latents, draws, seed, **how)
         num_draws = moments[0].shape[1]
         shape = [num_samples, -1, num_draws]
@@ -350,6 +353,75 @@ class LatentVariableDGP(MonteCarloModel):
 
         features = tf.tile(X[None], [num_samples, 1, 1])
         return map_over_samples(part, num_samples, features, as_seed(seed))
+
+    @check_shapes("return.latents: [S, N, d]", "return.effective_sample_size: [N]")
+    def sample_latents(
+        self,
+        data: RegressionData,
+        num_samples: int = 1,
+        *,
+        num_importance_samples: int = LATENT_CANDIDATES,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
+        batch_size: int | None = PREDICTION_BATCH,
+    ) -> LatentSamples:
+        """Posterior draws of the latent variables of data points, by importance resampling.
+
+        Each is one of K draws w_k from q(w), taken in proportion to e^{L_k} p(w_k) / q(w_k), where L_k is the
+        expected log-likelihood of the point given w_k and one draw of the inner functions ([ICML19] section
+        3.4, docs/mathematics.md 8). Its law tends to the posterior of w given y and the trained functions as
+        K grows, whatever `inference` the model was trained by; with K = 1 it is q(w).
+
+        :param data: X [N, D] and Y [N, P].
+        :param num_samples: S; each has its own K draws, and its own functions.
+        :param num_importance_samples: K.
+        :param seed: int, stateless seed or None for fresh draws.
+        :param rows: which rows of the training set these are [N], for free parameters of each point.
+        :param batch_size: points at a time, counted once for each of the S, None for all at once.
+        :raises ValueError: for a model without latent variables.
+        """
+        check_positive_integer("num_samples", num_samples)
+        check_positive_integer("num_importance_samples", num_importance_samples)
+        if not self._latent_layers:
+            raise ValueError(
+                "sample_latents: got a model without latent variables, needs a layer that has some"
+            )
+        X, Y = self.check_data(data)
+        observed = Observed(X, tf.cast(Y, X.dtype), rows)
+        posteriors = [layer.latent_posterior(observed) for layer in self._latent_layers]
+        seed = as_seed(seed)
+
+        def part(
+            numbers: tf.Tensor, X: tf.Tensor, Y: tf.Tensor, *moments: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            posteriors = list(zip(moments[::2], moments[1::2], strict=True))
+            part_seed = fold_in(seed, numbers[0])
+            return self._resample((X, Y), posteriors, num_importance_samples, part_seed)
+
+        repeated = [
+            tf.tile(values, [num_samples, 1]) for values in tf.nest.flatten([X, Y, posteriors])
+        ]
+        numbers = tf.range(tf.shape(repeated[0])[0])
+        numbers.set_shape(repeated[0].shape[:1])
+        latents, sizes = in_batches(part, batch_size, 0, numbers, *repeated)
+        shape = [num_samples, -1]
+        return LatentSamples(
+            tf.reshape(latents, [*shape, latents.shape[-1]]),
+            tf.reduce_mean(tf.reshape(sizes, shape), 0),
+        )
+
+    def _resample(
+        self,
+        data: RegressionData,
+        posteriors: Sequence[MeanAndVariance],
+        num_draws: int,
+        seed: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """One of K weighted draws of each point's latent variables [N, d], effective sample sizes [N]."""
+        for_latents, for_layers, for_choice = split(seed, 3)
+        latents = _draw_each(posteriors, num_draws, for_latents)
+        log_weights = self._log_weights(data, 1, posteriors, latents, for_layers, full_cov=True)
+        return resample(tf.concat(latents, -1), log_weights, for_choice)
 
     @property
     def num_inducing_points(self) -> int:
@@ -448,6 +520,13 @@ def check_layers(layers: Sequence[FeatureLayer]) -> int:
             )
         columns = layer.output_dim_of(columns)
     return num_features
+
+
+def _draw_each(
+    posteriors: Sequence[MeanAndVariance], num_draws: int, seed: tf.Tensor
+) -> list[tf.Tensor]:
+    """Latent variables [R, K, d] of each layer from their posteriors."""
+    return [_draw(posterior, num_draws, fold_in(seed, i)) for i, posterior in enumerate(posteriors)]
 
 
 def _draw(posterior: MeanAndVariance, num_draws: int, seed: tf.Tensor) -> tf.Tensor:
