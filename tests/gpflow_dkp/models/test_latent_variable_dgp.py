@@ -916,7 +916,10 @@ def test_outputs_that_the_likelihood_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("settings", "pattern"),
     [
-        ({"inference": "mcmc"}, "inference: got 'mcmc', choose one of vi, iwvi, iwvi-independent"),
+        (
+            {"inference": "mcmc"},
+            "inference: got 'mcmc', choose one of vi, iwvi, iwvi-sampled, iwvi-independent",
+        ),
         ({"num_importance_samples": 0}, "num_importance_samples: got 0, needs an integer of at"),
         (
             {"num_importance_samples": 2.0},
