@@ -1,4 +1,4 @@
-"""What drawing the last function costs importance weighting: bounds and gradient variances of [ICML19] (7) and (11).
+"""What drawing the last function costs: bounds and gradient variances of [ICML19] equations 7 and 11.
 
     python benchmarks/latent_gradient_noise.py
     python benchmarks/latent_gradient_noise.py --datasets forest --data-dir DIR --steps 2000

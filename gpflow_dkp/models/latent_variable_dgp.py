@@ -16,8 +16,13 @@ from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
 from ..checks import brief, check_choice, check_flag, check_positive_integer
+from ..jitter import jitters_of
 from ..layers import FeatureLayer, Observed
-from ..layers.features.latent_variable import expected_log_ratio, sampled_log_ratio
+from ..layers.features.latent_variable import (
+    START_VARIANCE,
+    expected_log_ratio,
+    sampled_log_ratio,
+)
 from ..parallel import map_over_samples
 from ..random import Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
@@ -107,8 +112,8 @@ class LatentVariableDGP(MonteCarloModel):
         self._num_features = num_features
         if jitter is not None:
             for layer in self.layers:
-                if hasattr(layer, "jitter"):
-                    layer.jitter.assign(jitter)
+                for of_layer in jitters_of(layer):
+                    of_layer.assign(jitter)
 
     @classmethod
     def from_architecture(
@@ -118,6 +123,7 @@ class LatentVariableDGP(MonteCarloModel):
         *,
         num_inducing: int = 128,
         latent_dim: int = 1,
+        latent_variance: float = START_VARIANCE,
         num_inner_gps: int = 5,
         amortised: bool = True,
         whiten: bool = True,
@@ -137,6 +143,7 @@ class LatentVariableDGP(MonteCarloModel):
         :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
         :param num_inducing: M of each GP layer.
         :param latent_dim: d of each latent-variable layer.
+        :param latent_variance: of q(w) at the start, about; the paper says standard deviations of e^-5.
         :param num_inner_gps: at most; no more than X has columns.
         :param kernel: "squared_exponential" or "relu", with a scale of each column; or a GPflow kernel, of
             which every GP layer gets a copy as it is.
@@ -157,6 +164,7 @@ class LatentVariableDGP(MonteCarloModel):
             num_outputs=num_latent_gps_for(likelihood, Y),
             num_inducing=num_inducing,
             latent_dim=latent_dim,
+            latent_variance=latent_variance,
             num_inner_gps=num_inner_gps,
             amortised=amortised,
             whiten=whiten,
@@ -284,8 +292,8 @@ class LatentVariableDGP(MonteCarloModel):
         :param how: `full_cov=False` for inner functions drawn anew for each of the K, `own_gradient`.
         """
         X, Y = data
-        how = {"full_cov": self.inference != "iwvi-independent"} | how
-        moments = self._through_layers(X, num_samples, latents, seed, **how)
+        given: dict[str, Any] = {"full_cov": self.inference != "iwvi-independent", **how}
+        moments = self._through_layers(X, num_samples, latents, seed, **given)
         num_draws = moments[0].shape[1]
         shape = [num_samples, -1, num_draws]
         by_draw = tuple(_draws_first(moment, shape) for moment in moments)

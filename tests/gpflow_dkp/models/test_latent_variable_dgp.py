@@ -30,7 +30,7 @@ from latent_variable_cases import (
 from scipy import special, stats
 
 from gpflow_dkp.jitter import jitters_of
-from gpflow_dkp.layers import Encoder, LatentVariableLayer, SparseGP
+from gpflow_dkp.layers import Encoder, LatentVariableLayer, Observed, SparseGP
 from gpflow_dkp.models import LatentVariableDGP
 
 X, Y = regression_data()
@@ -800,6 +800,22 @@ def test_architecture_of_classes_has_an_output_for_each() -> None:
     assert np.isfinite(model.elbo(data, seed=0))
     probabilities = model.predict_y(TOY[0], num_samples=5)[0]
     np.testing.assert_allclose(np.sum(probabilities, 1), np.ones(40), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("amortised", [False, True])
+def test_latent_variables_start_at_a_variance(amortised: bool) -> None:
+    """exp(-5) is a variance, not the standard deviation that [ICML19] says; that is e^-10."""
+    settings = {"num_inducing": 6, "amortised": amortised}
+    variances = []
+    for given in ({}, {"latent_variance": np.exp(-10.0)}):
+        model = LatentVariableDGP.from_architecture("LV-GP", TOY, **settings, **given)
+        layer = model.layers[0]
+        if amortised:
+            for weight in layer.encoder.weights:
+                weight.assign(np.zeros(weight.shape))
+        variances.append(layer.latent_posterior(Observed(*map(tf.constant, TOY)))[1].numpy())
+    for variance, expected in zip(variances, (np.exp(-5.0), np.exp(-5.0) ** 2), strict=True):
+        np.testing.assert_allclose(variance, np.full([40, 1], expected), rtol=1e-12)
 
 
 @pytest.mark.parametrize("depth", [1, 3])

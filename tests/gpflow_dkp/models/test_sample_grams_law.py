@@ -1,4 +1,4 @@
-"""The laws of `sample_grams`: each layer's posterior drawn by NumPy and SciPy from its parameters, and the prior's."""
+"""The laws of `sample_grams`: the layers' posteriors by NumPy and SciPy from their parameters; priors."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_vi_is_below_equation_11_which_is_below_equation_7_which_is_below_the_ev
         draws = bounds(inference, K)
         means.append(np.mean(draws))
         errors.append(stats.t(99).isf(FALSE_ALARM) * np.std(draws, ddof=1) / np.sqrt(100))
-    assert np.all(-np.diff(means) > np.array(errors) + [0.0, *errors[:-1]]), (means, errors)
+    assert np.all(-np.diff(means) > np.add(errors, [0.0, *errors[:-1]])), (means, errors)
 
 
 def test_with_many_draws_equation_7_reaches_the_evidence_and_equation_11_does_not() -> None:
