@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 Seed: TypeAlias = "int | tf.Tensor | PartOfSeed | None"
+Shape: TypeAlias = "list[int | tf.Tensor]"
+
+
+class Points(NamedTuple):
+    """Some of N data points: from `start` up to `stop` of `total`.
+
+    >>> points = gpflow_dkp.random.Points(start=5, stop=10, total=10)
+    >>> X[points.start : points.stop].shape
+    (5, 2)
+    """
+
+    start: int | tf.Tensor
+    stop: int | tf.Tensor
+    total: int | tf.Tensor
 
 
 class PartOfSeed:
@@ -23,6 +37,7 @@ class PartOfSeed:
     :param total: S.
     :param rows: those of this part.
     :param drawn: the draws so far, shared by all parts.
+    :param points: the data points of this part, None for all.
 
     >>> first, second = gpflow_dkp.random.parts_of_seed(0, [2, 3])
     >>> isinstance(first, gpflow_dkp.random.PartOfSeed), first.total, second.rows
@@ -32,22 +47,77 @@ class PartOfSeed:
     """
 
     def __init__(
-        self, seed: tf.Tensor, path: tuple, total: int, rows: slice, drawn: dict[tuple, tf.Tensor]
+        self,
+        seed: tf.Tensor,
+        path: tuple,
+        total: int | tf.Tensor,
+        rows: slice,
+        drawn: dict[tuple, tf.Tensor],
+        points: Points | None = None,
     ) -> None:
         self.seed, self.path, self.total, self.rows, self._drawn = seed, path, total, rows, drawn
+        self.points = points
 
     def derived(self, seed: tf.Tensor, *step: Any) -> PartOfSeed:
         """The same part of a seed that one `step` derives from this one."""
-        return PartOfSeed(seed, (*self.path, step), self.total, self.rows, self._drawn)
+        return PartOfSeed(seed, (*self.path, step), self.total, self.rows, self._drawn, self.points)
 
     def draw(
-        self, kind: tuple[Any, ...], function: Callable[[int, tf.Tensor], tf.Tensor]
+        self,
+        kind: tuple[Any, ...],
+        shape: Shape,
+        function: Callable[[Shape, tf.Tensor], tf.Tensor],
+        *,
+        samples: int = 0,
+        points: int | None = None,
     ) -> tf.Tensor:
-        """This part's rows of `function(S, seed)`, which `kind` tells from the seed's other draws."""
-        key = (*self.path, kind)
+        """This part's entries, of `shape`, of `function(shape of the whole, seed)`.
+
+        :param kind: tells the draws of one seed apart, with their shapes.
+        :param samples: the axis of the samples.
+        :param points: the axis of the data points, None where there is none.
+        """
+        whole, index = list(shape), [slice(None)] * len(shape)
+        whole[samples], index[samples] = self.total, self.rows
+        if points is not None and self.points is not None:
+            start, stop, whole[points] = self.points
+            index[points] = slice(start, stop)
+        key = (*self.path, *kind, *map(_known, whole))
         if key not in self._drawn:
-            self._drawn[key] = function(self.total, self.seed)
-        return self._drawn[key][self.rows]
+            self._drawn[key] = function(whole, self.seed)
+        return self._drawn[key][tuple(index)]
+
+    def repeated(self, num_draws: int) -> PartOfSeed:
+        """The same part where each sample has `num_draws` places of the first axis [S `num_draws`, ...]."""
+        rows = slice(self.rows.start * num_draws, self.rows.stop * num_draws)
+        path = *self.path, ("repeated", num_draws)
+        return PartOfSeed(self.seed, path, self.total * num_draws, rows, self._drawn, self.points)
+
+    def of_rows(self, num_points: int | tf.Tensor) -> PartOfSeed:
+        """The same part where the first axis goes through the data points of each sample [S N, ...].
+
+        :param num_points: of this part; where they are not all of N, it is of one sample.
+        """
+        first, last = self.rows.start, self.rows.stop - 1
+        start, stop, total = self.points or Points(0, num_points, num_points)
+        rows = slice(first * total + start, last * total + stop)
+        path = *self.path, ("rows",)
+        return PartOfSeed(self.seed, path, self.total * total, rows, self._drawn)
+
+
+def part_of_seed(
+    seed: Seed, samples: slice, total: int, points: Points | None = None
+) -> PartOfSeed:
+    """The seed of some of `total` samples, and of some data points of one sample, drawn apart from the rest.
+
+    >>> normal, seed = gpflow_dkp.random.normal, gpflow_dkp.random.as_seed(0)
+    >>> points = gpflow_dkp.random.Points(start=1, stop=3, total=4)
+    >>> part = gpflow_dkp.random.part_of_seed(seed, slice(2, 3), 5, points)
+    >>> whole = normal([5, 4], seed, tf.float64)
+    >>> np.array_equal(normal([1, 2], part, tf.float64, points=1), whole[2:3, 1:3])
+    True
+    """
+    return PartOfSeed(as_seed(seed), (), total, samples, {}, points)
 
 
 def parts_of_seed(seed: Seed, sizes: list[int]) -> list[PartOfSeed]:
@@ -130,11 +200,16 @@ def fold_in(seed: Seed, data: int | tf.Tensor) -> Any:
     return tf.random.fold_in(as_seed(seed), data)
 
 
-def normal(shape: list[int | tf.Tensor], seed: Seed, dtype: tf.DType) -> tf.Tensor:
+def normal(
+    shape: Shape, seed: Seed, dtype: tf.DType, *, samples: int = 0, points: int | None = None
+) -> tf.Tensor:
     """Standard normals of `shape`, by Box and Muller from single-precision uniforms.
 
     Three times as fast as double-precision `tf.random.stateless_normal`. The uniforms' 23 bits
     bound |x| by 5.6; the variance that this cuts off is below 1e-6.
+
+    :param samples: the axis of the samples, of which a part of a seed has some.
+    :param points: the axis of the data points, if there is one: the seed's part may have some of them too.
 
     >>> seed = gpflow_dkp.random.as_seed(0)
     >>> draws = gpflow_dkp.random.normal([1000, 2], seed, tf.float64)
@@ -144,8 +219,11 @@ def normal(shape: list[int | tf.Tensor], seed: Seed, dtype: tf.DType) -> tf.Tens
     True
     """
     if isinstance(seed, PartOfSeed):
-        kind = "normal", dtype, *map(_known, shape[1:])
-        return seed.draw(kind, lambda total, whole: normal([total, *shape[1:]], whole, dtype))
+
+        def draw_all(shape: Shape, whole: tf.Tensor) -> tf.Tensor:
+            return normal(shape, whole, dtype, samples=samples, points=points)
+
+        return seed.draw(("normal", dtype), shape, draw_all, samples=samples, points=points)
     size = tf.reduce_prod(tf.stack(shape))
     half = (size + 1) // 2
     first, second = tf.split(tf.random.stateless_uniform([2 * half], seed), 2)
@@ -155,10 +233,18 @@ def normal(shape: list[int | tf.Tensor], seed: Seed, dtype: tf.DType) -> tf.Tens
     return tf.cast(tf.reshape(flat, shape), dtype)
 
 
-def gamma(num_samples: int | tf.Tensor, concentration: tf.Tensor, seed: Seed) -> tf.Tensor:
+def gamma(
+    num_samples: int | tf.Tensor,
+    concentration: tf.Tensor,
+    seed: Seed,
+    *,
+    num_points: int | tf.Tensor | None = None,
+) -> tf.Tensor:
     """Gamma(concentration, 1) draws [num_samples, ...], differentiable in `concentration` [...].
 
     For every part of a seed it must be the same concentration.
+
+    :param num_points: N: draws [num_samples, N] for each of the data points, of one concentration [].
 
     >>> concentration = tf.constant([1.0, 4.0], tf.float64)
     >>> draws = gpflow_dkp.random.gamma(1000, concentration, gpflow_dkp.random.as_seed(0))
@@ -166,13 +252,21 @@ def gamma(num_samples: int | tf.Tensor, concentration: tf.Tensor, seed: Seed) ->
     (TensorShape([1000, 2]), True)
     """
     if isinstance(seed, PartOfSeed):
-        kind = "gamma", concentration.dtype, *concentration.shape
-        return seed.draw(kind, lambda total, whole: gamma(total, concentration, whole))
+        own = [] if num_points is None else [num_points]
+
+        def draw_all(shape: Shape, whole: tf.Tensor) -> tf.Tensor:
+            return gamma(shape[0], concentration, whole, num_points=shape[1] if own else None)
+
+        shape = [num_samples, *own, *concentration.shape]
+        kind = "gamma", concentration.dtype
+        return seed.draw(kind, shape, draw_all, points=1 if own else None)
+    if num_points is not None:
+        concentration *= tf.ones([num_points], concentration.dtype)
     shape = tf.concat([[num_samples], tf.shape(concentration)], 0)
     return tf.random.stateless_gamma(shape, seed, concentration, dtype=concentration.dtype)
 
 
-def _known(size: int | tf.Tensor) -> int | None:
+def _known(size: int | tf.Tensor | None) -> int | None:
     """A size that is known before run time."""
     value = tf.get_static_value(size) if tf.is_tensor(size) else size
     return None if value is None else int(value)

@@ -12,7 +12,7 @@ from .beside_paper import tables_beside_paper
 from .conclusions import conclusions
 from .document import Cell, Document, Figure, Section, Table
 from .paired import PairedLine, paired_differences
-from .pictures import calibration, critical_difference, training_curves
+from .pictures import calibration, critical_difference, pit_histograms, training_curves
 from .ranks import RankLine, average_ranks
 from .sources import Source
 from .tables import frame, num_steps
@@ -54,6 +54,7 @@ def _section(source: Source, with_figures: bool) -> Section:
         figures = [
             *training_curves(rows, source.counts_output_layer),
             calibration(rows, source.counts_output_layer),
+            pit_histograms(rows, source.counts_output_layer),
             critical_difference(ranks, metric) if ranks else None,
         ]
     drawn = [figure for figure in figures if figure]

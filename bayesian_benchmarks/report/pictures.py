@@ -1,4 +1,4 @@
-"""A report's pictures, as SVG: curves of training, calibration, ranks."""
+"""A report's pictures, as SVG: curves of training, calibration, transformed targets, ranks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..store import ResultRow
+from ..tasks.calibration import LEVELS, PIT_BINS
 from .document import Figure
 from .ranks import RankLine
 from .tables import printed_depth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
-
-LEVELS = (50, 90, 95)
-"""Percent of the central intervals whose coverage rows have."""
 
 
 def training_curves(rows: Sequence[ResultRow], counts_output_layer: bool) -> list[Figure]:
@@ -65,6 +63,48 @@ def calibration(rows: Sequence[ResultRow], counts_output_layer: bool) -> Figure 
         "Calibration: test points inside the central intervals of 50, 90 and 95 %",
         svg,
         "Means over splits. Above the diagonal the intervals are too wide, below it too narrow.",
+    )
+
+
+def pit_histograms(rows: Sequence[ResultRow], counts_output_layer: bool) -> Figure | None:
+    """Probability integral transforms of the test targets, a panel for each dataset, depth and model.
+
+    Counts of all splits are put together, and divided by what uniform transforms have on average. The band
+    has 95 % of the counts that a bin has of so many independent uniform transforms.
+    """
+    counts: dict[tuple[str, int], dict[str, np.ndarray]] = defaultdict(dict)
+    for row in rows:
+        names = [f"pit_count_{i}" for i in range(PIT_BINS)]
+        if row.status == "ok" and all(name in row.metrics for name in names):
+            of_models = counts[row.dataset, printed_depth(row, counts_output_layer)]
+            of_row = np.array([row.metrics[name] for name in names])
+            of_models[row.model] = of_models.get(row.model, 0) + of_row
+    if not counts:
+        return None
+    models = sorted({model for of_models in counts.values() for model in of_models})
+    canvas = _canvas(min(1.8 * len(models) + 1.2, 10.8), 1.15 * len(counts) + 0.7)
+    grid = canvas.subplots(len(counts), len(models), squeeze=False, sharex=True, sharey="row")
+    for line, ((dataset, depth), of_models) in zip(grid, sorted(counts.items()), strict=True):
+        for axes, model in zip(line, models, strict=True):
+            if model in of_models:
+                _draw_transforms(axes, of_models[model])
+            else:
+                axes.set_axis_off()
+            axes.tick_params(labelsize=7)
+        line[0].set_axis_on()
+        line[0].margins(y=0.18)  # for the number of targets
+        line[0].set_ylim(bottom=0.0)
+        line[0].set_ylabel(_place(dataset, depth).replace(", ", "\n"), fontsize=8)
+    for axes, model in zip(grid[0], models, strict=True):
+        axes.set_title(model, fontsize=8)
+    canvas.supxlabel("probability integral transform", fontsize=8)
+    return Figure(
+        "Calibration: probability integral transforms of the test targets",
+        _svg(canvas),
+        "How often targets are at each level of their predictive distributions, as a multiple of how often "
+        "they should be. High at both ends: predictions are too narrow; high in the middle: too wide; a "
+        "slope: biased. Of right predictions 95 % of the bars end in the grey band, if test points are "
+        "independent (those that splits share are not quite); bars that end outside are red.",
     )
 
 
@@ -135,6 +175,33 @@ def _draw_calibration(axes: Any, lines: dict[str, list[list[float]]]) -> None:
     axes.set(xlim=(0.4, 1.02), ylim=(0.4, 1.02))
 
 
+def _draw_transforms(axes: Any, counts: np.ndarray) -> None:
+    from scipy.stats import binom
+
+    number = counts.sum()
+    expected = number / PIT_BINS
+    low, high = binom.interval(0.95, int(number), 1.0 / PIT_BINS)
+    outside = (counts < low) | (counts > high)
+    left = np.arange(PIT_BINS) / PIT_BINS
+    colors = ["C3" if bin_outside else "C0" for bin_outside in outside]
+    axes.axhspan(low / expected, high / expected, color="0.85", lw=0, zorder=0)
+    axes.bar(left, counts / expected, 0.92 / PIT_BINS, align="edge", color=colors, alpha=0.7)
+    axes.axhline(1.0, color="0.3", lw=0.6)
+    axes.set(xlim=(-0.02, 1.02), xticks=[0, 0.5, 1])
+    axes.annotate(
+        f"{int(number)} targets",
+        (0.97, 0.95),
+        xycoords="axes fraction",
+        ha="right",
+        va="top",
+        fontsize=6,
+    )
+
+
+def _place(dataset: str, depth: int) -> str:
+    return f"{dataset}, depth {depth}" if depth else dataset
+
+
 def _panels(panels: dict[tuple[str, int], Any], draw: Any, xlabel: str, ylabel: str) -> str:
     """One panel each, four in a line, with one legend for all."""
     columns = min(4, len(panels))
@@ -146,7 +213,7 @@ def _panels(panels: dict[tuple[str, int], Any], draw: Any, xlabel: str, ylabel: 
     legend: dict[str, Any] = {}
     for axes, ((dataset, depth), content) in zip(grid.flat, sorted(panels.items()), strict=False):
         draw(axes, content)
-        axes.set_title(f"{dataset}, depth {depth}" if depth else dataset, fontsize=8)
+        axes.set_title(_place(dataset, depth), fontsize=8)
         axes.tick_params(labelsize=7)
         handles, labels = axes.get_legend_handles_labels()
         legend |= dict(zip(labels, handles, strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..datasets import Dataset
 from ..settings import DensitySettings, Settings
-from . import metrics
+from . import calibration, metrics
 from .metrics import Array
 from .protocol import Metric, Task, register_task
 
@@ -36,9 +36,7 @@ METRICS = {
         "root mean squared error of the predictive mean, original units", "lower", shown=True
     ),
     "crps": Metric("mean continuous ranked probability score, original units", "lower", shown=True),
-    "coverage_50": Metric("fraction of test targets inside the central 50 % interval"),
-    "coverage_90": Metric("fraction of test targets inside the central 90 % interval"),
-    "coverage_95": Metric("fraction of test targets inside the central 95 % interval"),
+    **calibration.METRICS,
     "shapiro_wilk": Metric(
         "median Shapiro-Wilk statistic of the predictive samples, 1 for a Gaussian", shown=True
     ),
@@ -69,10 +67,7 @@ def evaluate(
         "crps": float(
             metrics.crps(means[few] * scale, variances[few] * scale**2, Y * scale).mean()
         ),
-        **{
-            f"coverage_{percent}": metrics.interval_coverage(means, variances, Y, percent / 100)
-            for percent in (50, 90, 95)
-        },
+        **calibration.scores(means, variances, Y),
         "shapiro_wilk": metrics.median_shapiro_wilk(samples),
     }
 

@@ -65,6 +65,15 @@ def interval_coverage(means: Array, variances: Array, Y: Array, level: float) ->
     return float(np.mean(np.abs(mixture_cdf(means, variances, Y) - 0.5) <= level / 2))
 
 
+def pit_counts(means: Array, variances: Array, Y: Array, num_bins: int) -> npt.NDArray[np.int64]:
+    """Targets by their probability integral transform F_n(y_n), in equal bins of [0, 1]: [num_bins].
+
+    Each output is counted. Transforms of draws from the predictive distributions are uniform (Dawid, 1984).
+    """
+    transforms = np.clip(mixture_cdf(means, variances, Y), 0.0, 1.0)
+    return np.histogram(transforms, num_bins, (0.0, 1.0))[0]
+
+
 def crps(means: Array, variances: Array, Y: Array) -> Array:
     """Continuous ranked probability score of the mixture, exact, in the targets' units: [N, P]."""
     return _mixture(means, variances).crps(Y).numpy()

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..datasets import Dataset
 from ..settings import Settings
-from . import metrics
+from . import calibration, metrics
 from .protocol import Metric, Task, register_task
 
 METRICS = {
@@ -19,9 +19,7 @@ METRICS = {
     ),
     "nlpd": Metric("negative mean test log density, normalised targets", "lower"),
     "crps": Metric("mean continuous ranked probability score, original units", "lower"),
-    "coverage_50": Metric("fraction of test targets inside the central 50 % interval"),
-    "coverage_90": Metric("fraction of test targets inside the central 90 % interval"),
-    "coverage_95": Metric("fraction of test targets inside the central 95 % interval"),
+    **calibration.METRICS,
     "test_log_likelihood_best_candidate": Metric(
         "of models that choose by validation: the same of the candidate that is best on the test part, "
         "as some papers report",
@@ -51,10 +49,7 @@ def evaluate(
         "test_rmse": metrics.rmse(means * scale, Y * scale),
         "nlpd": -log_density,
         "crps": float(metrics.crps(means * scale, variances * scale**2, Y * scale).mean()),
-        **{
-            f"coverage_{percent}": metrics.interval_coverage(means, variances, Y, percent / 100)
-            for percent in (50, 90, 95)
-        },
+        **calibration.scores(means, variances, Y),
         **({"test_log_likelihood_best_candidate": max(best)} if best else {}),
     }
 

@@ -140,6 +140,19 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     def check_num_data(self, num_data: int) -> None:  # most have nothing to check
         """Raise `ValueError` unless a training set of `num_data` rows is the one the model is for."""
 
+    def samples_to_share(self) -> int:
+        """How many samples S of the training objective devices can share, and the rows of each.
+
+        `elbo_terms` is then, as a mean over samples, a sum over rows in its first term, and draws by
+        `gpflow_dkp.random`, so that a part of a seed (`random.PartOfSeed`) gives it a part's numbers.
+
+        :raises ValueError: for a model of which that is not known.
+        """
+        raise ValueError(
+            f"strategy: got a {type(self).__name__}, which does not say how devices can share its work "
+            "(`samples_to_share`); set it to None"
+        )
+
     @abc.abstractmethod
     def training_settings(self) -> dict[str, Any]:
         """What a training run must agree on, beside the parameters, to go on from a checkpoint."""

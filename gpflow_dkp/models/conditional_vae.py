@@ -101,7 +101,7 @@ class ConditionalVAE(MonteCarloModel):
         S = self._number_of_samples(num_samples)
         seed = as_seed(seed)
         mean, variance = self.encoder(tf.concat([X, Y], -1))
-        noise = normal([S, tf.shape(X)[0], self.latent_dim], seed, X.dtype)
+        noise = normal([S, tf.shape(X)[0], self.latent_dim], seed, X.dtype, points=1)
         moments = self._decode(X, mean + tf.sqrt(variance) * noise)
         expected = of_likelihood(self.likelihood, "variational_expectations", X, moments, seed, Y)
         local = tf.reduce_mean(expected, 0) + expected_log_ratio(mean, variance)
@@ -145,6 +145,10 @@ class ConditionalVAE(MonteCarloModel):
         X = self.check_inputs(Xnew)
         mean, _ = self.condition_layers((), X, num_samples, seed, full_cov=True)
         return mean
+
+    def samples_to_share(self) -> int:
+        """S."""
+        return self.num_samples
 
     def training_settings(self) -> dict[str, Any]:
         """Number of samples."""

@@ -389,6 +389,10 @@ class DeepKernelProcess(MonteCarloModel):
 
     # For training
 
+    def samples_to_share(self) -> int:
+        """S, 1 without a hidden layer."""
+        return self.num_samples if self.hidden_layers else 1
+
     def training_settings(self) -> dict[str, Any]:
         """Number of samples and precision."""
         return {"num_samples": self.num_samples, "precision": self.precision}

@@ -323,6 +323,13 @@ class GWI(GWIFromData, TemperedModel):
 
     # For training
 
+    def samples_to_share(self) -> int:
+        """None can be: the distance is of the whole batch."""
+        raise ValueError(
+            f"strategy: the distance of {type(self).__name__} is of all rows of a batch together, which "
+            "devices cannot share; set it to None"
+        )
+
     def training_settings(self) -> dict[str, Any]:
         """The mean, the distance and how it is estimated."""
         return {

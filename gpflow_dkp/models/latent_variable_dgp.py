@@ -24,7 +24,7 @@ from ..layers.features.latent_variable import (
     sampled_log_ratio,
 )
 from ..parallel import map_over_samples
-from ..random import Seed, as_seed, fold_in, normal, split
+from ..random import PartOfSeed, Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
@@ -215,7 +215,7 @@ class LatentVariableDGP(MonteCarloModel):
         ]
         for_latents, for_layers = split(seed, 2)
         num_draws = 1 if self.inference == "vi" else self.num_importance_samples
-        latents = _draw_each(posteriors, num_draws, for_latents)
+        latents = _draw_each(posteriors, num_draws, for_latents, X)
         if self.inference == "vi":
             local = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
             local += sum(expected_log_ratio(*posterior) for posterior in posteriors)
@@ -298,6 +298,8 @@ class LatentVariableDGP(MonteCarloModel):
         shape = [num_samples, -1, num_draws]
         by_draw = tuple(_draws_first(moment, shape) for moment in moments)
         for_likelihood = fold_in(seed, len(self.layers))
+        if isinstance(for_likelihood, PartOfSeed):
+            for_likelihood = for_likelihood.repeated(num_draws)
         expected = of_likelihood(
             self.likelihood, "variational_expectations", X, by_draw, for_likelihood, Y
         )
@@ -356,7 +358,8 @@ class LatentVariableDGP(MonteCarloModel):
             for_f = fold_in(seed, len(self.layers) - 1)
             return self.output_layer.condition(draws[-1], features, seed=for_f, full_cov=True)
 
-        return map_over_samples(part, points.shape[0], (points, *latents), seed)
+        arguments = points, *latents
+        return map_over_samples(part, points.shape[0], arguments, _of_rows(seed, X))
 
     # Prediction
 
@@ -454,7 +457,7 @@ class LatentVariableDGP(MonteCarloModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """One of K weighted draws of each point's latent variables [N, d], effective sample sizes [N]."""
         for_latents, for_layers, for_choice = split(seed, 3)
-        latents = _draw_each(posteriors, num_draws, for_latents)
+        latents = _draw_each(posteriors, num_draws, for_latents, data[0])
         log_weights = self._log_weights(data, 1, posteriors, latents, for_layers, full_cov=True)
         return resample(tf.concat(latents, -1), log_weights, for_choice)
 
@@ -479,6 +482,10 @@ class LatentVariableDGP(MonteCarloModel):
         return features
 
     # For training
+
+    def samples_to_share(self) -> int:
+        """S."""
+        return self.num_samples
 
     def check_num_data(self, num_data: int) -> None:
         """Raise `ValueError` for another number of rows than there are free latent parameters."""
@@ -558,10 +565,13 @@ def check_layers(layers: Sequence[FeatureLayer]) -> int:
 
 
 def _draw_each(
-    posteriors: Sequence[MeanAndVariance], num_draws: int, seed: tf.Tensor
+    posteriors: Sequence[MeanAndVariance], num_draws: int, seed: tf.Tensor, X: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Latent variables [R, K, d] of each layer from their posteriors."""
-    return [_draw(posterior, num_draws, fold_in(seed, i)) for i, posterior in enumerate(posteriors)]
+    """Latent variables [R, K, d] of each layer from their posteriors, for copies of X."""
+    return [
+        _draw(posterior, num_draws, _of_rows(fold_in(seed, i), X))
+        for i, posterior in enumerate(posteriors)
+    ]
 
 
 def _draw(posterior: MeanAndVariance, num_draws: int, seed: tf.Tensor) -> tf.Tensor:
@@ -571,6 +581,11 @@ def _draw(posterior: MeanAndVariance, num_draws: int, seed: tf.Tensor) -> tf.Ten
     noise = normal([num_points, num_draws, latent_dim], seed, mean.dtype)
     noise.set_shape([None, num_draws, None])
     return mean[:, None] + tf.sqrt(variance)[:, None] * noise
+
+
+def _of_rows(seed: Seed, X: tf.Tensor) -> Seed:
+    """The seed of draws whose first axis goes through the rows of X of each sample [S N, ...]."""
+    return seed.of_rows(tf.shape(X)[0]) if isinstance(seed, PartOfSeed) else seed
 
 
 def _draws_first(value: tf.Tensor, shape: list[int]) -> tf.Tensor:

@@ -28,12 +28,6 @@ from .pickling import dump_model, load_model
 from .scaling import Scaling
 from .structure import structure_of
 
-FULL_BATCH = 2_000
-"""Rows up to which a training step takes all of them."""
-
-MINIBATCH = 1_000
-"""Rows of a step where there are more."""
-
 BUILDING_ROWS = 10_000
 """Rows, at random, that are clustered for a deep model's start where there are more."""
 
@@ -50,7 +44,7 @@ class Estimator(BaseEstimator, abc.ABC):
     :param num_steps: of training, at most; None for as many as fit into `max_seconds`, or with neither until
         the bound has stopped rising.
     :param max_seconds: time of the training, the compilation of its first run included.
-    :param batch_size: rows a step; default all of up to 2 000, 1 000 of more.
+    :param batch_size: rows a step; default `minibatch` where there are more than `full_batch`, else all.
     :param schedule: "fast", "paper" or a `gpflow_dkp.training.Recipe`.
     :param prediction_samples: of the hidden layers, over which predictions average.
     :param warm_start: a second `fit` goes on from the parameters and the scaling of the first, if the model
@@ -73,6 +67,9 @@ class Estimator(BaseEstimator, abc.ABC):
     warm_start: bool = False
     verbose: bool = False
     random_state: int | np.random.RandomState | None = None
+
+    full_batch: ClassVar[int] = 2_000
+    minibatch: ClassVar[int] = 1_000
 
     NOT_SAVED: ClassVar[tuple[str, ...]] = ("_structure",)
 
@@ -103,12 +100,11 @@ class Estimator(BaseEstimator, abc.ABC):
         if before is not None and goes_on:
             for variable, value in zip(model.variables, before.variables, strict=True):
                 variable.assign(value)
-        batch_size = self.batch_size or (MINIBATCH if len(X) > FULL_BATCH else None)
         history = twin_of(model, structure).train(
             model,
             (X, Y),
             seed,
-            batch_size=None if batch_size is None or batch_size >= len(X) else batch_size,
+            batch_size=self._rows_of_step(len(X)),
             progress=bool(self.verbose),
             num_steps=self.num_steps,
             max_seconds=self.max_seconds,
@@ -137,6 +133,11 @@ class Estimator(BaseEstimator, abc.ABC):
         self._structure: Hashable = structure_of(model)
         self.n_iter_ = self.history_.num_steps
         return self
+
+    def _rows_of_step(self, num_rows: int) -> int | None:
+        """Rows of a training step, None for all."""
+        batch_size = self.batch_size or (self.minibatch if num_rows > self.full_batch else num_rows)
+        return batch_size if batch_size < num_rows else None
 
     def _check_parameters(self) -> None:
         """Raise `ValueError` for parameters that the models and their training do not check."""

@@ -30,7 +30,8 @@ class DeepEstimator(Estimator):
     :param depth: number of layers, the output layer included; or "auto".
     :param kernel: as in `Estimator`, or "auto".
     :param num_inducing: inducing points; no more are used than the training set has distinct rows.
-    :param num_samples: of the hidden layers, in training.
+    :param num_samples: of the hidden layers, in training. More inducing points and fewer samples than in the
+        papers predict better at the same cost (docs/estimators.md).
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
         default, training ends at the same bounds sooner, and predictions are as precise.
 
@@ -44,11 +45,12 @@ class DeepEstimator(Estimator):
     """
 
     depth: int | Literal["auto"] = 2
-    num_inducing: int = 100
-    num_samples: int = 10
+    num_inducing: int = 200
+    num_samples: int = 3
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
 
     model_class: ClassVar[type[DeepModel]]
+    full_batch = minibatch = 2_000
 
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int
@@ -238,14 +240,10 @@ class DGPRegressor(WideEstimator, Regressor):
 class DIWPRegressor(DeepEstimator, Regressor):
     """Regression by a deep inverse Wishart process; parameters as in `DeepEstimator` and `Regressor`.
 
-    Five samples in training, by default: they give the bound of ten in half of the time (docs/training.md).
-
     >>> estimator = gpflow_dkp.sklearn.DIWPRegressor(num_inducing=3, num_steps=3, random_state=0)
     >>> estimator.fit(X, Y[:, 0]).sample_y(X, n_samples=4).shape
     (10, 4)
     """
-
-    num_samples: int = 5
 
     model_class = DIWP
 
@@ -254,15 +252,11 @@ class DIWPRegressor(DeepEstimator, Regressor):
 class DIWPClassifier(DeepEstimator, Classifier):
     """Classification by a deep inverse Wishart process; parameters as in `DeepEstimator`.
 
-    Five samples in training, by default, as in `DIWPRegressor`.
-
     >>> estimator = gpflow_dkp.sklearn.DIWPClassifier(depth=1, num_inducing=3, num_steps=3)
     >>> labels = np.where(Y[:, 0] > 0.0, "up", "down")
     >>> estimator.fit(X, labels).log_density(X, labels).shape
     (10,)
     """
-
-    num_samples: int = 5
 
     model_class = DIWP
 

@@ -52,6 +52,7 @@ def fit(
     kl_annealing_steps: int | None = None,
     natural_gradient: LearningRate | None = None,
     seed: int = 0,
+    strategy: tf.distribute.Strategy | None = None,
     checkpoint_dir: str | Path | None = None,
     checkpoint_seconds: float = 30.0,
     validation_data: RegressionData | None = None,
@@ -100,6 +101,9 @@ def fit(
         that leaves no positive-definite matrix, or with global inducing points lowers the minibatch's
         bound, is halved until it does not, counted in the history's `halvings`.
     :param seed: an integer.
+    :param strategy: whose devices share each step's work, as `tf.distribute.MirroredStrategy()`: samples, and
+        where there are more devices than samples rows too. The run is the same but for rounding. The model
+        is made outside of its scope; `GWI` and GPflow's models but for `SVGP` cannot be shared.
     :param checkpoint_dir: where the state is kept, one run a directory.
     :param checkpoint_seconds: least time between two checkpoints.
     :param validation_data: its mean log density is recorded every `validation_steps` steps, at the end of
@@ -132,6 +136,7 @@ def fit(
         kl_annealing_steps=kl_annealing_steps,
         natural_gradient=natural_gradient,
         seed=seed,
+        strategy=strategy,
     )
     return run(
         trainer,

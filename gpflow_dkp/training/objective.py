@@ -10,10 +10,11 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes.exceptions import CheckShapesError
-from gpflow.models import BayesianModel
+from gpflow.models import SVGP, BayesianModel
 
 from ..models import MonteCarloModel
 from .data import InternalData, Minibatch, TrainingData
+from .devices import Share
 from .schedules import Moment
 
 
@@ -41,8 +42,15 @@ class Objective(abc.ABC):
         """Leave the model as it was but for what was trained."""
 
     @abc.abstractmethod
-    def __call__(self, batch: Minibatch, seed: tf.Tensor) -> Value:
-        """The value at a minibatch."""
+    def samples_to_share(self) -> int:
+        """How many samples devices can share, and the rows of each.
+
+        :raises ValueError: where the objective is no such sum.
+        """
+
+    @abc.abstractmethod
+    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share) -> Value:
+        """The value at a minibatch, or of a share of it: the values of all shares add up."""
 
 
 class BoundObjective(Objective):
@@ -71,16 +79,41 @@ class BoundObjective(Objective):
         """Give the KL term its weight back."""
         self._model.kl_weight.assign(self._weight)
 
-    def __call__(self, batch: Minibatch, seed: tf.Tensor) -> Value:
+    def samples_to_share(self) -> int:
+        """The model's."""
+        return self._model.samples_to_share()
+
+    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share) -> Value:
         """The bound of the whole training set from a minibatch, whatever the model's `num_data`."""
         model = self._model
-        expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
+        if share.is_whole:
+            expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
+        else:
+            expected, log_ratio = self._terms_of(share, batch, seed)
         num_data, size = (tf.cast(n, expected.dtype) for n in (self._num_data, batch.size))
         factor = num_data / size
         of_data = expected * factor
         annealed = of_data + model.kl_weight * log_ratio
         priors = [parameter.log_prior_density() for parameter in self._with_priors]
+        if not share.is_whole:
+            priors = [share.of_work(batch, self.dtype) * prior for prior in priors]
         return Value(of_data + self._weight * log_ratio, tf.add_n([annealed, *priors]))
+
+    def _terms_of(
+        self, share: Share, batch: Minibatch, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What a share adds to the model's two terms: means over samples, the first a sum over rows."""
+        own = share.part_of(batch)
+        expected, log_ratio = self._model.elbo_terms(
+            own.data,
+            num_samples=share.stop - share.start,
+            seed=share.seed_of(seed, batch),
+            rows=own.rows,
+        )
+        return (
+            share.of_samples(expected.dtype) * expected,
+            share.of_work(batch, log_ratio.dtype) * log_ratio,
+        )
 
 
 class LossObjective(Objective):
@@ -115,7 +148,25 @@ class LossObjective(Objective):
                 "columns as its inducing points, kernel and likelihood have"
             ) from error
 
-    def __call__(self, batch: Minibatch, seed: tf.Tensor) -> Value:
+    def samples_to_share(self) -> int:
+        """1 of an `SVGP`, whose loss of some rows is an estimate of that of all."""
+        name = type(self._model).__name__
+        if self._internal or not isinstance(self._model, SVGP):
+            raise ValueError(
+                f"strategy: the loss of {name} is of all rows together, which devices cannot share; set it "
+                "to None"
+            )
+        if self._model.num_data is None:
+            raise ValueError(
+                f"model: {name}'s num_data is None, needs the number of rows to scale those of a device; "
+                "build it with num_data"
+            )
+        return 1
+
+    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share) -> Value:
         """Minus the loss."""
-        loss = self._model.training_loss(*(() if self._internal else (batch.data,)))
+        own = share.part_of(batch)
+        loss = self._model.training_loss(*(() if self._internal else (own.data,)))
+        if not share.is_whole:
+            loss *= share.of_work(batch, loss.dtype)
         return Value(-loss, -loss)

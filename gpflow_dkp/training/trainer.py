@@ -20,10 +20,11 @@ from ..random import fold_in, split
 from .agreement import describe_model
 from .arguments import check_annealing, check_model, check_seconds, check_seed
 from .data import Minibatch, ReplaceableData, training_data
+from .devices import Share, check_variables, devices_of, shares_of
 from .diagnosis import describe_failure
 from .history import History
 from .natural_gradient import natural_gradient_of
-from .objective import BoundObjective, LossObjective, Objective
+from .objective import BoundObjective, LossObjective, Objective, Value
 from .optimizer import KerasOptimizer, Optimizer, ScheduledAdam, check_optimizer
 from .plan import ANNEALING_STEPS, Plan, Seconds, Steps, Stretch, UntilFlat
 from .recipe import Recipe, check_recipe, names_of
@@ -75,6 +76,7 @@ class Trainer:
         kl_annealing_steps: int | None = None,
         natural_gradient: LearningRate | None = None,
         seed: int = 0,
+        strategy: tf.distribute.Strategy | None = None,
     ) -> None:
         check_model(model)
         if num_steps is not None:
@@ -83,6 +85,7 @@ class Trainer:
             check_seconds("max_seconds", max_seconds)
         check_annealing(kl_annealing_steps, num_steps)
         check_optimizer(optimizer, learning_rate)
+        devices = devices_of(strategy)
         recipe = check_recipe(schedule, model)
         if natural_gradient is None and optimizer is None:
             natural_gradient = recipe.natural_gradient
@@ -120,6 +123,11 @@ class Trainer:
                     "of its KL term; set it to None"
                 )
             self.objective = LossObjective(model, self.data)
+        self._shares = [Share(devices[0] if devices else None)]
+        if len(devices) > 1:
+            check_variables(model)
+            samples = self.objective.samples_to_share()
+            self._shares = shares_of(devices, samples, self.data.batch_size)
         self.natural = None
         if natural_gradient is not None:
             natural_schedule = check_learning_rate(natural_gradient, "natural_gradient")
@@ -294,25 +302,15 @@ class Trainer:
         objective, optimizer, natural = self.objective, self.optimizer, self.natural
         step = moment.step
         objective.start(moment)
-        variables = optimizer.variables_stepped
-        stepped_naturally = () if natural is None else natural.variables_stepped
         batch, seed = self._batch(step), self.seed_of(step)
         scale = 1.0 / tf.cast(self.data.num_data, objective.dtype)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*variables, *stepped_naturally])
-            value = objective(batch, seed)
-            loss = -scale * value.total
-        gradients = tape.gradient(
-            loss,
-            [*variables, *stepped_naturally],
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        value, gradient, of_total = _add_up(
+            [self._gradients(share, batch, seed, scale) for share in self._shares]
         )
-        gradient = optimizer.collect(gradients[: len(variables)])
         direction: Sequence[tf.Tensor] = ()
         if natural is not None:
-            of_total = [-part / scale for part in gradients[len(variables) :]]
             direction = natural.direction(of_total, seed)
-        finite = tf.math.is_finite(loss)
+        finite = tf.math.is_finite(scale * value.total)
         for part in (*gradient, *direction):
             finite &= tf.reduce_all(tf.math.is_finite(part))
 
@@ -320,7 +318,7 @@ class Trainer:
             halvings = tf.constant(0)
             if natural is not None:
                 halvings = natural.apply(
-                    direction, moment, value.total, lambda: objective(batch, seed).total
+                    direction, moment, value.total, lambda: self._total(batch, seed)
                 )
             # The gradients are of the variables before either step.
             with tf.control_dependencies([halvings]):
@@ -329,6 +327,40 @@ class Trainer:
 
         finite, halvings = tf.cond(finite, apply, lambda: (tf.constant(False), tf.constant(0)))
         return finite, scale * value.bound, halvings
+
+    def _gradients(
+        self, share: Share, batch: Minibatch, seed: tf.Tensor, scale: tf.Tensor
+    ) -> tuple[Value, list[tf.Tensor], list[tf.Tensor]]:
+        """A share's value, the optimiser's gradients of -`scale` times it, and the natural step's of it."""
+        variables = self.optimizer.variables_stepped
+        stepped_naturally = () if self.natural is None else self.natural.variables_stepped
+        with share.on_device():
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([*variables, *stepped_naturally])
+                value = self.objective(batch, seed, share)
+                loss = -scale * value.total
+            gradients = tape.gradient(
+                loss,
+                [*variables, *stepped_naturally],
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+            gradient = self.optimizer.collect(gradients[: len(variables)])
+            return value, gradient, [-part / scale for part in gradients[len(variables) :]]
+
+    def _total(self, batch: Minibatch, seed: tf.Tensor) -> tf.Tensor:
+        """What is maximised, of all shares [], with the variables as they are."""
+        totals = []
+        for share in self._shares:
+            with share.on_device():
+                totals.append(self.objective(batch, seed, share).total)
+        return _add_up(totals)
+
+
+def _add_up(of_shares: list[Any]) -> Any:
+    """The sum of nests of tensors."""
+    if len(of_shares) == 1:
+        return of_shares[0]
+    return tf.nest.map_structure(lambda *parts: tf.add_n(parts), *of_shares)
 
 
 def seeds_of_run(key: tf.Tensor) -> list[tf.Tensor]:

@@ -97,6 +97,31 @@ def test_coverage_of_the_true_distribution_is_its_level() -> None:
     assert abs(coverage - level) < 5 * np.sqrt(level * (1 - level) / num_points)
 
 
+def test_transforms_of_draws_are_uniform() -> None:
+    rng = np.random.default_rng(6)
+    num_points, num_bins = 20_000, 10
+    means = rng.normal(size=(3, num_points, 1))
+    variances = rng.gamma(2.0, 0.3, size=(3, num_points, 1))
+    chosen = rng.integers(3, size=num_points), np.arange(num_points)
+    Y = means[chosen] + np.sqrt(variances[chosen]) * rng.normal(size=(num_points, 1))
+    counts = metrics.pit_counts(means, variances, Y, num_bins)
+    assert counts.sum() == num_points
+    expected = num_points / num_bins
+    statistic = np.sum((counts - expected) ** 2) / expected
+    assert statistic < stats.chi2(num_bins - 1).isf(1e-6)
+    # Of predictions with half the standard deviation the bins at both ends have too many.
+    narrow = metrics.pit_counts(means, 0.25 * variances, Y, num_bins)
+    assert min(narrow[0], narrow[-1]) > 1.5 * expected
+
+
+def test_every_target_of_every_output_is_in_a_bin() -> None:
+    means, variances = np.zeros([2, 4, 2]), np.ones([2, 4, 2])
+    Y = np.array([[-1e3, 1e3], [-0.1, 0.1], [0.0, 40.0], [-3.0, 2.0]])
+    counts = metrics.pit_counts(means, variances, Y, 4)
+    # By the quartiles -0.67, 0 and 0.67; a target at a boundary counts above it.
+    np.testing.assert_array_equal(counts, [2, 1, 2, 3])
+
+
 def test_crps_is_the_integral_of_the_squared_cdf_difference(mixture: tuple) -> None:
     means, variances, Y = mixture
     scores = metrics.crps(means, variances, Y)

@@ -50,6 +50,8 @@ def test_scores_are_those_of_the_original_units() -> None:
     for percent in (50, 90, 95):
         low, high = predicted.interval(percent / 100)
         assert scores[f"coverage_{percent}"] == pytest.approx(np.mean((low <= Y) & (high >= Y)))
+    transforms, _ = np.histogram(predicted.cdf(Y), np.linspace(0.0, 1.0, 11))
+    assert [scores[f"pit_count_{i}"] for i in range(10)] == transforms.tolist()
     z = (Y - predicted.mean()) / predicted.std()
     crps = predicted.std() * (
         z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)

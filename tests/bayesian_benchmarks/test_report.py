@@ -22,6 +22,7 @@ from bayesian_benchmarks.report.beside_paper import distance, standard_error_of,
 from bayesian_benchmarks.report.conclusions import Claim, Competitor, conclusions
 from bayesian_benchmarks.report.document import Cell, Table
 from bayesian_benchmarks.report.paper import published
+from bayesian_benchmarks.report.pictures import pit_histograms
 from bayesian_benchmarks.report.sources import Source, open_source
 from bayesian_benchmarks.report.tables import Summary
 from bayesian_benchmarks.store import ResultRow, ResultsStore, digest_of
@@ -194,6 +195,39 @@ def test_the_page_stands_alone(source: Source) -> None:
     assert "the bound is &lt;NaN&gt;" in page  # an error message is text
     assert page.count("<svg") >= 4  # curves by steps and seconds, calibration, ranks
     assert render.to_html(assemble.report([source], "Rows & tables")) == page
+
+
+def with_transforms(model: str, split: int, counts: list[float], dataset: str) -> ResultRow:
+    of_row = row(model, split, 1.0, dataset=dataset)
+    of_row.metrics.update({f"pit_count_{i}": count for i, count in enumerate(counts)})
+    return of_row
+
+
+def test_transformed_targets_have_a_panel_for_each_dataset_and_model() -> None:
+    flat, few_outside = [10.0] * 10, [40.0, *[11.0] * 8, 2.0]
+    rows = [
+        *(with_transforms("dgp", split, flat, "yacht") for split in range(2)),
+        with_transforms("dwp-gw", 0, few_outside, "yacht"),
+        with_transforms("dgp", 0, flat, "boston"),
+        row("dgp", 3, 1.0),  # without transforms
+        row("dgp", 4, 0.0, status="failed"),
+    ]
+    figure = pit_histograms(rows, counts_output_layer=True)
+    assert figure is not None
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", figure.svg)
+    assert sorted(text for text in texts if "targets" in text) == [
+        "100 targets",
+        "130 targets",
+        "200 targets",
+    ]
+    assert {"dgp", "dwp-gw", "yacht", "boston"} <= set(texts)
+    bars = {color: figure.svg.count(f"fill: {color}") for color in ("#1f77b4", "#d62728")}
+    # Of 130 targets a bin has 13; 95 % of the counts are from 7 to 20.
+    assert bars == {"#1f77b4": 28, "#d62728": 2}
+
+
+def test_rows_without_transforms_have_no_picture_of_them() -> None:
+    assert pit_histograms(ROWS, counts_output_layer=True) is None
 
 
 def test_the_page_in_a_browser(source: Source, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ import tensorflow as tf
 
 from gpflow_dkp.random import (
     PartOfSeed,
+    Points,
     Seed,
     as_seed,
     fold_in,
     gamma,
     normal,
+    part_of_seed,
     parts_of_seed,
     split,
 )
@@ -205,3 +207,36 @@ def test_part_of_a_seed_stays_what_it_is() -> None:
     (part,) = parts_of_seed(3, [4])
     assert as_seed(part) is part
     assert all(isinstance(seed, PartOfSeed) for seed in (*split(part, 2), fold_in(part, 0)))
+
+
+def test_data_points_of_a_part_have_their_numbers_of_the_whole() -> None:
+    def draws(samples: int, points: int, seed: Seed) -> list[tf.Tensor]:
+        first, second, third = split(seed, 3)
+        alpha = tf.constant(0.7, tf.float64)
+        return [
+            normal([samples, 2, points], first, tf.float32, points=2),
+            normal([3, samples, points], fold_in(second, 1), tf.float64, samples=1, points=2),
+            gamma(samples, alpha, third, num_points=points),
+        ]
+
+    seed = as_seed(1)
+    first, second, third = draws(4, 7, seed)
+    expected = [first[2:3, :, 3:5], second[:, 2:3, 3:5], third[2:3, 3:5]]
+    part = part_of_seed(seed, slice(2, 3), 4, Points(3, 5, 7))
+    for ours, whole in zip(draws(1, 2, part), expected, strict=True):
+        np.testing.assert_array_equal(ours, whole)
+    # Parts of the part take the points as they are.
+    (inner,) = parts_of_seed(part, [1])
+    for ours, whole in zip(draws(1, 2, inner), expected, strict=True):
+        np.testing.assert_array_equal(ours, whole)
+
+
+def test_a_part_whose_first_axis_has_more_than_samples() -> None:
+    seed = as_seed(1)
+    whole = normal([4 * 7, 2], seed, tf.float64)
+    part = part_of_seed(seed, slice(2, 3), 4, Points(3, 5, 7)).of_rows(2)
+    np.testing.assert_array_equal(normal([2, 2], part, tf.float64), whole[2 * 7 + 3 : 2 * 7 + 5])
+    part = part_of_seed(seed, slice(1, 3), 4).of_rows(7)
+    np.testing.assert_array_equal(normal([14, 2], part, tf.float64), whole[7:21])
+    part = part_of_seed(seed, slice(1, 3), 4).repeated(7)
+    np.testing.assert_array_equal(normal([14, 2], part, tf.float64), whole[7:21])

@@ -227,7 +227,7 @@ def condition_features(
     features, _, prior = draw
     num_samples, num_data = leading_size(features), tf.shape(K_it)[-1]
     noise_shape = [num_samples, width, 1 if common_noise else num_data]
-    noise = normal(noise_shape, fold_in(seed, 0), tf.float32)
+    noise = normal(noise_shape, fold_in(seed, 0), tf.float32, points=2)
     if K_it.shape.rank == 2:
         mean, explained = conditional(prior, stack_columns(features), K_it, gradient_dtype)
         mean = tf.reshape(mean, [num_samples, features.shape[-1], num_data])

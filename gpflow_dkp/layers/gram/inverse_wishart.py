@@ -300,7 +300,7 @@ def condition_inverse_wishart(
     num_samples, M = leading_size(draw.root), draw.root.shape[-1]
     num_data = tf.shape(K_it)[-1]
     num_draws = 1 if common_noise else num_data
-    noise = normal([num_samples, M, num_draws], fold_in(for_data, 0), tf.float32)
+    noise = normal([num_samples, M, num_draws], fold_in(for_data, 0), tf.float32, points=2)
     noise = tf.cast(noise, dtype)
     scale, delta = tf.cast(delta, default), tf.cast(delta, dtype)
     whitened = triangular_solve(tf.cast(draw.prior_tril, dtype), K_it, gradient_dtype)
@@ -317,8 +317,8 @@ def condition_inverse_wishart(
         return GramBlocks(
             draw.inducing.ii, it, tt + tf.matmul(projected, projected, transpose_a=True)
         )
-    concentration = 0.5 * (excess + M + 2.0) * tf.ones([num_draws], default)
-    chi2 = 2.0 * gamma(num_samples, concentration, fold_in(for_chi2, 0))
+    concentration = 0.5 * (excess + M + 2.0)
+    chi2 = 2.0 * gamma(num_samples, concentration, fold_in(for_chi2, 0), num_points=num_draws)
     residual = K_tt - tf.reduce_sum(tf.square(whitened), -2)
     residual = tf.maximum(residual, MIN_VARIANCE[dtype]) / tf.cast(chi2, dtype)
     whitened += tf.sqrt(residual)[..., None, :] * noise

@@ -24,7 +24,6 @@ from sklearn_cases import REGRESSORS, toy_data
 from gpflow_dkp.models import DWP
 from gpflow_dkp.selection import CrossValidation, select_gwi
 from gpflow_dkp.sklearn import (
-    DIWPRegressor,
     DWPRegressor,
     GWIRegressor,
     LatentVariableDGPRegressor,
@@ -351,8 +350,8 @@ def test_bad_parameters_are_said_in_one_line(parameters: dict[str, Any], message
 def test_defaults_are_those_of_the_most_special_class() -> None:
     """Where two bases have a parameter, the general one's default does not win."""
     assert (DWPRegressor().num_steps, LatentVariableDGPRegressor().num_steps) == (2000, 5000)
-    assert (DWPRegressor().num_samples, DIWPRegressor().num_samples) == (10, 5)
     assert LatentVariableDGPRegressor().num_samples == 1
+    assert (DWPRegressor().minibatch, LatentVariableDGPRegressor().minibatch) == (2000, 1000)
 
 
 def test_other_errors() -> None:
