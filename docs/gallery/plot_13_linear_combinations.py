@@ -16,7 +16,7 @@ from gpflow_dkp.distributions import GeneralisedWishart
 A = np.array([[1.0, 1.0], [0.0, 1.0]])
 
 
-def first_entries(mean: float, num_draws: int = 100_000) -> np.ndarray:
+def first_entries(mean: float, num_draws: int = 50_000) -> np.ndarray:
     r"""Draws of :math:`W_{11} = (T_{11} + T_{21})^2`, with :math:`T_{21} \sim N(\text{mean}, 1)`."""
     loc = np.array([[0.0], [mean]])
     law = GeneralisedWishart(
@@ -40,12 +40,13 @@ def distribution_function(w: np.ndarray, mean: float) -> np.ndarray:
 
 
 # %%
-# Left the densities of three means. Right how far the draws are from three laws, as
-# Kolmogorov-Smirnov distances: from the Gamma fitted to them, from the non-central chi-square that
-# :math:`(g + n)^2` would have, and from their own; the dotted line is what chance reaches once in
+# Left the densities of three means, with the Gamma fitted to each. Right how far the draws are from
+# three laws, as Kolmogorov-Smirnov distances: from the fitted Gamma, from the non-central chi-square
+# that :math:`(g + n)^2` would have, and from their own; above the dotted line chance comes once in
 # 100 000 pictures. At mean zero :math:`|g| + n` has the law of :math:`g + n` but for its sign, and its
-# square *is* a Gamma: there the example shows nothing. Everywhere else no Gamma fits. The chi-square,
-# which the paper names, is further off still: it does not see the sign of the mean.
+# square *is* a Gamma: there the example shows nothing, and at a mean of -1 it is so near to one that
+# these draws do not tell. At the others no Gamma fits. The chi-square, which the paper names, is
+# further off still, as it does not see the sign of the mean.
 def distances(mean: float) -> tuple[float, float, float]:
     """Of draws from the fitted Gamma, the chi-square and their own law."""
     draws = first_entries(mean)
@@ -63,16 +64,16 @@ for mean, colour in ((-2.0, "C0"), (0.0, "C1"), (1.0, "C2")):
     draws = first_entries(mean)
     gamma = stats.gamma(*stats.gamma.fit(draws, floc=0.0))
     weights = np.full(len(draws), 1.0 / (len(draws) * (bins[1] - bins[0])))
-    left.hist(draws, bins, weights=weights, color=colour, alpha=0.35, label=f"mean {mean:.0f}")
-    left.plot(bins[1:], gamma.pdf(bins[1:]), color=colour)
+    left.hist(draws, bins, weights=weights, color=colour, histtype="step", label=f"mean {mean:.0f}")
+    left.plot(bins[1:], gamma.pdf(bins[1:]), color=colour, linestyle="--")
 left.set(xlabel="$W_{11}$", ylabel="density", yscale="log", ylim=(1e-3, 3.0))
-left.legend(title="draws, fitted Gamma")
+left.legend(title="draws; dashed the fitted Gamma")
 
 means = np.linspace(-3.0, 3.0, 13)
 measured = np.array([distances(mean) for mean in means])
 for column, label in enumerate(("fitted Gamma", "non-central $\\chi^2$", "$(|g| + n)^2$")):
     right.plot(means, measured[:, column], "o-", markersize=4, label=label)
-right.axhline(stats.kstwo(100_000).isf(1e-5), color="k", linewidth=0.8, linestyle=":")
-right.set(xlabel="mean of $n$", ylabel="distance of 100 000 draws", yscale="log")
-right.legend()
+right.axhline(stats.kstwo(50_000).isf(1e-5), color="k", linewidth=0.8, linestyle=":")
+right.set(xlabel="mean of $n$", ylabel="distance of 50 000 draws", yscale="log")
+right.legend(loc=(0.02, 0.3))
 plt.show()

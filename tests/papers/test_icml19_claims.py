@@ -36,7 +36,10 @@ def model(inference: str, K: int) -> LatentVariableDGP:
 
 def elbos(inference: str, K: int) -> np.ndarray:
     built = model(inference, K)
-    bound = tf.function(lambda seed: built.elbo(DATA, num_samples=500, seed=seed), autograph=False)
+    samples = 5000 if K < 10 else 200
+    bound = tf.function(
+        lambda seed: built.elbo(DATA, num_samples=samples, seed=seed), autograph=False
+    )
     return np.array([float(bound(tf.constant([3, number]))) for number in range(40)])
 
 
