@@ -871,6 +871,18 @@ def test_bad_numbers_for_an_architecture(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf])
+def test_bad_variances_to_start_at(value: float) -> None:
+    check_refused(
+        lambda: LatentVariableDGP.from_architecture("LV-GP", TOY, latent_variance=value),
+        "latent_variance: got .*, needs a positive finite number",
+    )
+    check_refused(
+        lambda: LatentVariableLayer(num_points=3, start_variance=value),
+        "start_variance: got .*, needs a positive finite number",
+    )
+
+
 def bad_data() -> list[tuple[tuple[np.ndarray, np.ndarray], str]]:
     inputs, targets = TOY
     broken = targets.copy()
