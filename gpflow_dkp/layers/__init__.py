@@ -3,7 +3,14 @@
 Each says `sample`, what its inducing points fix, and `condition`, the data points given that.
 """
 
-from .features import Encoder, FeatureLayer, LatentVariableLayer, Observed, SparseGP
+from .features import (
+    Encoder,
+    FeatureLayer,
+    IndependentGPs,
+    LatentVariableLayer,
+    Observed,
+    SparseGP,
+)
 from .gram import (
     ABGWPosterior,
     AGWPosterior,
@@ -29,6 +36,7 @@ __all__ = [
     "GWPosterior",
     "GlobalInducingGP",
     "GramLayer",
+    "IndependentGPs",
     "InputInverseWishart",
     "InverseWishartLayer",
     "LatentVariableLayer",

@@ -7,6 +7,7 @@ from .dgp import DGP
 from .diwp import DIWP
 from .dwp import DWP
 from .gwi import GWI
+from .latent_samples import LatentSamples
 from .latent_variable_dgp import LatentVariableDGP
 from .nngp import NNGP
 from .observations import observation_distribution
@@ -20,6 +21,7 @@ __all__ = [
     "NNGP",
     "ConditionalVAE",
     "DeepKernelProcess",
+    "LatentSamples",
     "LatentVariableDGP",
     "MonteCarloModel",
     "Posterior",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import gpflow
 import numpy as np
 from gpflow.functions import Linear
 from gpflow.kernels import Kernel
 
-from ..checks import brief, check_flag, check_positive_integer, check_seed
+from ..checks import brief, check_flag, check_positive, check_positive_integer, check_seed
 from ..layers import Encoder, FeatureLayer, LatentVariableLayer, SparseGP
 from .checks import check_arrays
 from .from_data import cluster, kernel_maker
@@ -42,6 +45,7 @@ def build_layers(
     num_outputs: int,
     num_inducing: int,
     latent_dim: int,
+    latent_variance: float,
     num_inner_gps: int,
     amortised: bool,
     whiten: bool,
@@ -53,6 +57,7 @@ def build_layers(
     make_kernel = kernel_maker(kernel)
     check_positive_integer("num_inducing", num_inducing)
     check_positive_integer("num_inner_gps", num_inner_gps)
+    check_positive("latent_variance", latent_variance)
     check_flag("amortised", amortised)
     check_flag("whiten", whiten)
     check_seed("seed", seed)
@@ -72,14 +77,13 @@ def build_layers(
     columns = num_features
     for number, letter in enumerate(letters):
         if letter == "LV":
-            layers.append(
-                LatentVariableLayer(
-                    latent_dim,
-                    encoder=Encoder(num_features + Y.shape[1], latent_dim, seed=[seed, number]),
-                )
-                if amortised
-                else LatentVariableLayer(latent_dim, num_points=num_data)
-            )
+            if amortised:
+                bias, own_seed = math.log(latent_variance), [seed, number]
+                encoder = Encoder(num_features + Y.shape[1], latent_dim, bias=bias, seed=own_seed)
+                layers.append(LatentVariableLayer(latent_dim, encoder=encoder))
+            else:
+                free: dict[str, Any] = {"num_points": num_data, "start_variance": latent_variance}
+                layers.append(LatentVariableLayer(latent_dim, **free))
             columns += latent_dim
             continue
         Z = rng.normal(size=(num_inducing, columns))

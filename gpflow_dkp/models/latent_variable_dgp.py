@@ -16,17 +16,27 @@ from gpflow.likelihoods import Likelihood
 from typing_extensions import Self
 
 from ..checks import brief, check_choice, check_flag, check_positive_integer
+from ..jitter import jitters_of
 from ..layers import FeatureLayer, Observed
-from ..layers.features.latent_variable import expected_log_ratio, sampled_log_ratio
+from ..layers.features.latent_variable import (
+    START_VARIANCE,
+    expected_log_ratio,
+    sampled_log_ratio,
+)
 from ..parallel import map_over_samples
 from ..random import PartOfSeed, Seed, as_seed, fold_in, normal, split
 from .architecture import build_layers
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
 from .checks import check_shapes as check_data_shapes
+from .latent_samples import LatentSamples, resample
+from .posterior import PREDICTION_BATCH, in_batches
 from .sampled_likelihood import of_likelihood
 
-INFERENCES = ("vi", "iwvi", "iwvi-independent")
+INFERENCES = ("vi", "iwvi", "iwvi-sampled", "iwvi-independent")
+
+LATENT_CANDIDATES = 100
+"""Draws of a point's latent variables of which a posterior sample is one."""
 
 
 class LatentVariableDGP(MonteCarloModel):
@@ -40,12 +50,14 @@ class LatentVariableDGP(MonteCarloModel):
 
     "vi" bounds log p(y) by the expected log-likelihood minus the KL of the latent variables; "iwvi" by
     the logarithm of the mean of K importance weights, K draws of a point's latent variables which one
-    draw of the functions maps on. The published code draws the functions anew for each of the K; that
-    is "iwvi-independent", which is no bound, to compare with.
+    draw of the inner functions maps on (equation 11). "iwvi-sampled" draws the last function too, and has
+    the likelihood itself in the weights (equation 7): in expectation a bound at least as high, of noisier
+    gradients. The published code draws the inner functions anew for each of the K; that is
+    "iwvi-independent", which is no bound, to compare with.
 
     :param layers: `LatentVariableLayer`s, `SparseGP`s and other `FeatureLayer`s, one with `marginals` last.
     :param likelihood: a GPflow likelihood with variational expectations.
-    :param inference: "vi", "iwvi" or "iwvi-independent".
+    :param inference: "vi", "iwvi", "iwvi-sampled" or "iwvi-independent".
     :param num_importance_samples: K.
     :param num_samples: S independent estimates of the bound, of which the mean is taken.
     :param num_data: size of the training set when `elbo` is given minibatches.
@@ -67,7 +79,7 @@ class LatentVariableDGP(MonteCarloModel):
         layers: Sequence[FeatureLayer],
         likelihood: Likelihood,
         *,
-        inference: Literal["vi", "iwvi", "iwvi-independent"] = "iwvi",
+        inference: Literal["vi", "iwvi", "iwvi-sampled", "iwvi-independent"] = "iwvi",
         num_importance_samples: int = 5,
         num_samples: int = 1,
         num_data: int | None = None,
@@ -100,8 +112,8 @@ class LatentVariableDGP(MonteCarloModel):
         self._num_features = num_features
         if jitter is not None:
             for layer in self.layers:
-                if hasattr(layer, "jitter"):
-                    layer.jitter.assign(jitter)
+                for of_layer in jitters_of(layer):
+                    of_layer.assign(jitter)
 
     @classmethod
     def from_architecture(
@@ -111,6 +123,7 @@ class LatentVariableDGP(MonteCarloModel):
         *,
         num_inducing: int = 128,
         latent_dim: int = 1,
+        latent_variance: float = START_VARIANCE,
         num_inner_gps: int = 5,
         amortised: bool = True,
         whiten: bool = True,
@@ -130,6 +143,7 @@ class LatentVariableDGP(MonteCarloModel):
         :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
         :param num_inducing: M of each GP layer.
         :param latent_dim: d of each latent-variable layer.
+        :param latent_variance: of q(w) at the start, about; the paper says standard deviations of e^-5.
         :param num_inner_gps: at most; no more than X has columns.
         :param kernel: "squared_exponential" or "relu", with a scale of each column; or a GPflow kernel, of
             which every GP layer gets a copy as it is.
@@ -150,6 +164,7 @@ class LatentVariableDGP(MonteCarloModel):
             num_outputs=num_latent_gps_for(likelihood, Y),
             num_inducing=num_inducing,
             latent_dim=latent_dim,
+            latent_variance=latent_variance,
             num_inner_gps=num_inner_gps,
             amortised=amortised,
             whiten=whiten,
@@ -200,10 +215,7 @@ class LatentVariableDGP(MonteCarloModel):
         ]
         for_latents, for_layers = split(seed, 2)
         num_draws = 1 if self.inference == "vi" else self.num_importance_samples
-        latents = [
-            _draw(posterior, num_draws, _of_rows(fold_in(for_latents, i), X))
-            for i, posterior in enumerate(posteriors)
-        ]
+        latents = _draw_each(posteriors, num_draws, for_latents, X)
         if self.inference == "vi":
             local = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
             local += sum(expected_log_ratio(*posterior) for posterior in posteriors)
@@ -225,10 +237,12 @@ class LatentVariableDGP(MonteCarloModel):
         posteriors: Sequence[MeanAndVariance],
         latents: Sequence[tf.Tensor],
         seed: tf.Tensor,
-        own_gradient: bool = False,
+        **how: bool,
     ) -> tf.Tensor:
-        """log of the importance weights [S N, K]."""
-        value = self._expected_log_likelihoods(data, num_samples, latents, seed, own_gradient)
+        """log of the importance weights [S N, K]; `how` as in `_expected_log_likelihoods`."""
+        sampled = self.inference == "iwvi-sampled"
+        of_data = self._sampled_log_likelihoods if sampled else self._expected_log_likelihoods
+        value = of_data(data, num_samples, latents, seed, **how)
         for latent, (mean, variance) in zip(latents, posteriors, strict=True):
             value += sampled_log_ratio(latent, mean, variance)
         return value
@@ -271,16 +285,15 @@ class LatentVariableDGP(MonteCarloModel):
         num_samples: int,
         latents: Sequence[tf.Tensor],
         seed: Seed,
-        own_gradient: bool = False,
+        **how: bool,
     ) -> tf.Tensor:
-        """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K]."""
+        """E[log p(y_n | f)] over the last layer, for each draw of what lies before it [S N, K].
+
+        :param how: `full_cov=False` for inner functions drawn anew for each of the K, `own_gradient`.
+        """
         X, Y = data
-        draws = self.sample_layers(num_samples, seed)
-        points = tf.tile(X, [num_samples, 1])[:, None]
-        how = {"full_cov": self.inference != "iwvi-independent"}
-        if own_gradient:
-            how["own_gradient"] = True
-        moments = self._through_layers(points, latents, draws, _of_rows(seed, X), **how)
+        given: dict[str, Any] = {"full_cov": self.inference != "iwvi-independent", **how}
+        moments = self._through_layers(X, num_samples, latents, seed, **given)
         num_draws = moments[0].shape[1]
         shape = [num_samples, -1, num_draws]
         by_draw = tuple(_draws_first(moment, shape) for moment in moments)
@@ -293,24 +306,45 @@ class LatentVariableDGP(MonteCarloModel):
         expected = tf.reshape(expected, [num_samples, num_draws, -1])
         return tf.reshape(tf.transpose(expected, [0, 2, 1]), [-1, num_draws])
 
-    def _through_layers(
+    def _sampled_log_likelihoods(
         self,
-        points: tf.Tensor,
+        data: RegressionData,
+        num_samples: int,
         latents: Sequence[tf.Tensor],
-        draws: Sequence[Any],
         seed: Seed,
         **how: bool,
-    ) -> MeanAndVariance:
-        """Mean and variance of the last layer [R, K, P] at rows of features [R, 1 or K, D].
+    ) -> tf.Tensor:
+        """log p(y_n | f) at one draw of every function, the last among them [S N, K]."""
+        how = {"full_cov": True} | how
+        f = self._through_layers(data[0], num_samples, latents, seed, last="condition", **how)
+        num_draws = f.shape[1]
+        X, Y = (tf.repeat(tf.tile(part, [num_samples, 1]), num_draws, 0) for part in data)
+        log_prob = self.likelihood.log_prob(X, tf.reshape(f, [-1, f.shape[-1]]), Y)
+        return tf.reshape(log_prob, [-1, num_draws])
 
-        The rows go through the layers in independent parts; what those share is computed once.
+    def _through_layers(
+        self,
+        X: tf.Tensor,
+        num_samples: int,
+        latents: Sequence[tf.Tensor],
+        seed: Seed,
+        *,
+        last: Literal["marginals", "condition"] = "marginals",
+        **how: bool,
+    ) -> Any:
+        """The last layer at S copies of X [N, D] and K latent variables each.
 
-        :param latents: latent variables [R, K, d] of each latent-variable layer.
-        :param draws: of `sample_layers`.
+        Its mean and variance [S N, K, P], or a joint draw of it for the K. The rows go through the layers in
+        independent parts; what those share is computed once.
+
+        :param latents: latent variables [S N, K, d] of each latent-variable layer.
+        :param last: of the last layer, its `marginals` or a draw by `condition`.
         :param how: arguments of the inner layers' `condition`.
         """
+        draws = self.sample_layers(num_samples, seed)
+        points = tf.tile(X, [num_samples, 1])[:, None]
 
-        def part(arguments: tuple[tf.Tensor, ...], seed: Seed) -> MeanAndVariance:
+        def part(arguments: tuple[tf.Tensor, ...], seed: Seed) -> Any:
             features, *remaining = arguments
             for number, layer in enumerate(self.layers[:-1]):
                 if layer.latent_dim:
@@ -319,9 +353,13 @@ class LatentVariableDGP(MonteCarloModel):
                     features = layer.condition(
                         draws[number], features, seed=fold_in(seed, number), **how
                     )
-            return self.output_layer.marginals(features, draws[-1])
+            if last == "marginals":
+                return self.output_layer.marginals(features, draws[-1])
+            for_f = fold_in(seed, len(self.layers) - 1)
+            return self.output_layer.condition(draws[-1], features, seed=for_f, full_cov=True)
 
-        return map_over_samples(part, points.shape[0], (points, *latents), seed)
+        arguments = points, *latents
+        return map_over_samples(part, points.shape[0], arguments, _of_rows(seed, X))
 
     # Prediction
 
@@ -352,6 +390,76 @@ class LatentVariableDGP(MonteCarloModel):
 
         features = tf.tile(X[None], [num_samples, 1, 1])
         return map_over_samples(part, num_samples, features, as_seed(seed))
+
+    @check_shapes("return.latents: [S, N, d]", "return.effective_sample_size: [N]")
+    def sample_latents(
+        self,
+        data: RegressionData,
+        num_samples: int = 1,
+        *,
+        num_importance_samples: int = LATENT_CANDIDATES,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
+        batch_size: int | None = PREDICTION_BATCH,
+    ) -> LatentSamples:
+        """Posterior draws of the latent variables of data points, by importance resampling.
+
+        Each is one of K draws w_k from q(w), taken in proportion to e^{L_k} p(w_k) / q(w_k), where L_k is the
+        expected log-likelihood of the point given w_k and one draw of the inner functions ([ICML19] section
+        3.4, docs/mathematics.md 8). Its law tends to the posterior of w given y and the trained functions as
+        K grows, by whichever bound the model was trained; with K = 1 it is q(w). For "iwvi-sampled" the
+        likelihood at a draw of the last function stands in the place of e^{L_k}.
+
+        :param data: X [N, D] and Y [N, P].
+        :param num_samples: S; each has its own K draws, and its own functions.
+        :param num_importance_samples: K.
+        :param seed: int, stateless seed or None for fresh draws.
+        :param rows: which rows of the training set these are [N], for free parameters of each point.
+        :param batch_size: points at a time, counted once for each of the S, None for all at once.
+        :raises ValueError: for a model without latent variables.
+        """
+        check_positive_integer("num_samples", num_samples)
+        check_positive_integer("num_importance_samples", num_importance_samples)
+        if not self._latent_layers:
+            raise ValueError(
+                "sample_latents: got a model without latent variables, needs a layer that has some"
+            )
+        X, Y = self.check_data(data)
+        observed = Observed(X, tf.cast(Y, X.dtype), rows)
+        posteriors = [layer.latent_posterior(observed) for layer in self._latent_layers]
+        seed = as_seed(seed)
+
+        def part(
+            numbers: tf.Tensor, X: tf.Tensor, Y: tf.Tensor, *moments: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            posteriors = list(zip(moments[::2], moments[1::2], strict=True))
+            part_seed = fold_in(seed, numbers[0])
+            return self._resample((X, Y), posteriors, num_importance_samples, part_seed)
+
+        repeated = [
+            tf.tile(values, [num_samples, 1]) for values in tf.nest.flatten([X, Y, posteriors])
+        ]
+        numbers = tf.range(tf.shape(repeated[0])[0])
+        numbers.set_shape(repeated[0].shape[:1])
+        latents, sizes = in_batches(part, batch_size, 0, numbers, *repeated)
+        shape = [num_samples, -1]
+        return LatentSamples(
+            tf.reshape(latents, [*shape, latents.shape[-1]]),
+            tf.reduce_mean(tf.reshape(sizes, shape), 0),
+        )
+
+    def _resample(
+        self,
+        data: RegressionData,
+        posteriors: Sequence[MeanAndVariance],
+        num_draws: int,
+        seed: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """One of K weighted draws of each point's latent variables [N, d], effective sample sizes [N]."""
+        for_latents, for_layers, for_choice = split(seed, 3)
+        latents = _draw_each(posteriors, num_draws, for_latents, data[0])
+        log_weights = self._log_weights(data, 1, posteriors, latents, for_layers, full_cov=True)
+        return resample(tf.concat(latents, -1), log_weights, for_choice)
 
     @property
     def num_inducing_points(self) -> int:
@@ -454,6 +562,16 @@ def check_layers(layers: Sequence[FeatureLayer]) -> int:
             )
         columns = layer.output_dim_of(columns)
     return num_features
+
+
+def _draw_each(
+    posteriors: Sequence[MeanAndVariance], num_draws: int, seed: tf.Tensor, X: tf.Tensor
+) -> list[tf.Tensor]:
+    """Latent variables [R, K, d] of each layer from their posteriors, for copies of X."""
+    return [
+        _draw(posterior, num_draws, _of_rows(fold_in(seed, i), X))
+        for i, posterior in enumerate(posteriors)
+    ]
 
 
 def _draw(posterior: MeanAndVariance, num_draws: int, seed: tf.Tensor) -> tf.Tensor:

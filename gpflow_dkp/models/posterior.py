@@ -79,7 +79,7 @@ class Posterior:
     ) -> Mixture:
         """f at X [N, D] as a mixture of Gaussians [S, N, P]."""
         X = self.model.check_inputs(Xnew)
-        return Mixture(*_in_batches(self._moments, batch_size, 1, X))
+        return Mixture(*in_batches(self._moments, batch_size, 1, X))
 
     @check_shapes("return.mean: [S, N, P]", "return.variance: [S, N, P]")
     def mixture(self, Xnew: InputData, *, batch_size: int | None = PREDICTION_BATCH) -> Mixture:
@@ -91,7 +91,7 @@ class Posterior:
         :param batch_size: data points at a time, None for all at once.
         """
         X = self.model.check_inputs(Xnew)
-        return Mixture(*_in_batches(self._moments_of_y, batch_size, 1, X))
+        return Mixture(*in_batches(self._moments_of_y, batch_size, 1, X))
 
     @check_shapes(
         "return[0]: [N, P]",
@@ -151,7 +151,7 @@ class Posterior:
         if full_cov or full_output_cov:
             raise NotImplementedError("predict_log_density: full covariances are not available")
         X, Y = self.model.check_data(data)
-        density = _in_batches(self._log_density, batch_size, 1, X, Y)
+        density = in_batches(self._log_density, batch_size, 1, X, Y)
         log_samples = tf.math.log(tf.cast(tf.shape(density)[0], density.dtype))
         return tf.reduce_logsumexp(density, 0) - log_samples
 
@@ -271,7 +271,7 @@ class Posterior:
             def moments(batch: tf.Tensor) -> MeanAndVariance:
                 return model.condition_layers(draws, batch, count, for_moments)
 
-            mean, variance = _in_batches(moments, batch_size, 1, X)
+            mean, variance = in_batches(moments, batch_size, 1, X)
             noise = normal([count, 1, mean.shape[-1]], for_f, mean.dtype)
             return mean + tf.sqrt(variance) * noise
         mean, covariance = model.condition_layers(draws, X, count, for_moments, full_cov=True)
@@ -287,7 +287,7 @@ def _no_output_covariance(full_output_cov: bool) -> None:
         )
 
 
-def _in_batches(
+def in_batches(
     function: Callable[..., Any], batch_size: int | None, axis: int, *arrays: tf.Tensor
 ) -> Any:
     """`function` of the rows of `arrays`, `batch_size` at a time, its results joined along `axis`."""

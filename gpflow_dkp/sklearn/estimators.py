@@ -282,7 +282,7 @@ class LatentVariableDGPRegressor(Regressor):
     """Regression by a deep GP with latent variables, whose predictive densities can have any shape.
 
     :param architecture: LV and GP joined by hyphens, GP last.
-    :param inference: "iwvi", importance-weighted, "vi", or "iwvi-independent".
+    :param inference: "iwvi", importance-weighted, "vi", "iwvi-sampled" or "iwvi-independent".
     :param num_importance_samples: of "iwvi".
     :param latent_dim: of each latent-variable layer.
     :param num_inducing: inducing points of each GP layer.
@@ -299,7 +299,7 @@ class LatentVariableDGPRegressor(Regressor):
     """
 
     architecture: str = "LV-GP-GP"
-    inference: Literal["vi", "iwvi", "iwvi-independent"] = "iwvi"
+    inference: Literal["vi", "iwvi", "iwvi-sampled", "iwvi-independent"] = "iwvi"
     num_importance_samples: int = 5
     latent_dim: int = 1
     num_inducing: int = 100

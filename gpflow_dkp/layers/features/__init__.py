@@ -1,7 +1,15 @@
 """Layers from features to features, one a file."""
 
 from .base import FeatureLayer, Observed
+from .independent_gps import IndependentGPs
 from .latent_variable import Encoder, LatentVariableLayer
 from .sparse_gp import SparseGP
 
-__all__ = ["Encoder", "FeatureLayer", "LatentVariableLayer", "Observed", "SparseGP"]
+__all__ = [
+    "Encoder",
+    "FeatureLayer",
+    "IndependentGPs",
+    "LatentVariableLayer",
+    "Observed",
+    "SparseGP",
+]

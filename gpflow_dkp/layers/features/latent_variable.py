@@ -14,10 +14,16 @@ from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance
 
-from ...checks import brief, check_positive_integer, check_positive_integers
+from ...checks import brief, check_positive, check_positive_integer, check_positive_integers
 from ...networks import MultilayerPerceptron
 from ...random import Seed, as_seed, normal
 from .base import FeatureLayer, Observed
+
+START_VARIANCE = math.exp(-5.0)
+"""Of latent variables' posteriors, about: a standard deviation of 0.08.
+
+[ICML19] says standard deviations of e^-5, variances of e^-10; its code has softplus(-3) = 0.049 for them.
+"""
 
 
 class Encoder(MultilayerPerceptron):
@@ -29,7 +35,8 @@ class Encoder(MultilayerPerceptron):
     :param input_dim: columns of x and y together.
     :param latent_dim: d.
     :param widths: of the tanh layers.
-    :param bias: added to the log variance: negative for a posterior that starts narrow.
+    :param bias: added to the log variance: negative for a posterior that starts narrow, -10 for the
+        standard deviations of e^-5 that the paper says.
     :param seed: of the weights' starting values.
 
     >>> encoder = gpflow_dkp.layers.Encoder(input_dim=3, latent_dim=2)
@@ -44,7 +51,7 @@ class Encoder(MultilayerPerceptron):
         latent_dim: int = 1,
         *,
         widths: Sequence[int] = (10, 10, 10),
-        bias: float = -5.0,
+        bias: float = math.log(START_VARIANCE),
         seed: int | Sequence[int] = 0,
         name: str | None = None,
     ) -> None:
@@ -89,6 +96,7 @@ class LatentVariableLayer(FeatureLayer):
     :param latent_dim: d.
     :param encoder: from x and y side by side [N, D + P] to mean and variance [N, d], as `Encoder`.
     :param num_points: N, for free parameters `mean` [N, d] and `variance` [N, d] instead.
+    :param start_variance: starting value of a free `variance`; an encoder has its own.
 
     >>> encoder = gpflow_dkp.layers.Encoder(input_dim=3)
     >>> layer = gpflow_dkp.layers.LatentVariableLayer(latent_dim=1, encoder=encoder)
@@ -103,10 +111,12 @@ class LatentVariableLayer(FeatureLayer):
         *,
         encoder: Callable[[tf.Tensor], MeanAndVariance] | None = None,
         num_points: int | None = None,
+        start_variance: float = START_VARIANCE,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         check_positive_integer("latent_dim", latent_dim)
+        check_positive("start_variance", start_variance)
         if (encoder is None) == (num_points is None):
             raise ValueError(
                 "LatentVariableLayer: needs an encoder, or num_points for free parameters of each data "
@@ -126,7 +136,7 @@ class LatentVariableLayer(FeatureLayer):
             positive = tfp.bijectors.Exp()
             self.mean = Parameter(start)
             self.variance = Parameter(
-                np.full([num_points, latent_dim], math.exp(-5.0)), transform=positive
+                np.full([num_points, latent_dim], start_variance), transform=positive
             )
 
     def output_dim_of(self, input_dim: int) -> int:

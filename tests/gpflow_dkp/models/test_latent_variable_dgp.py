@@ -30,7 +30,7 @@ from latent_variable_cases import (
 from scipy import special, stats
 
 from gpflow_dkp.jitter import jitters_of
-from gpflow_dkp.layers import Encoder, LatentVariableLayer, SparseGP
+from gpflow_dkp.layers import Encoder, LatentVariableLayer, Observed, SparseGP
 from gpflow_dkp.models import LatentVariableDGP
 
 X, Y = regression_data()
@@ -802,6 +802,22 @@ def test_architecture_of_classes_has_an_output_for_each() -> None:
     np.testing.assert_allclose(np.sum(probabilities, 1), np.ones(40), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("amortised", [False, True])
+def test_latent_variables_start_at_a_variance(amortised: bool) -> None:
+    """exp(-5) is a variance, not the standard deviation that [ICML19] says; that is e^-10."""
+    settings = {"num_inducing": 6, "amortised": amortised}
+    variances = []
+    for given in ({}, {"latent_variance": np.exp(-10.0)}):
+        model = LatentVariableDGP.from_architecture("LV-GP", TOY, **settings, **given)
+        layer = model.layers[0]
+        if amortised:
+            for weight in layer.encoder.weights:
+                weight.assign(np.zeros(weight.shape))
+        variances.append(layer.latent_posterior(Observed(*map(tf.constant, TOY)))[1].numpy())
+    for variance, expected in zip(variances, (np.exp(-5.0), np.exp(-5.0) ** 2), strict=True):
+        np.testing.assert_allclose(variance, np.full([40, 1], expected), rtol=1e-12)
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 def test_depth_from_data_counts_the_gp_layers(depth: int) -> None:
     model = LatentVariableDGP.from_data(*TOY, depth=depth, num_inducing=6, inference="vi")
@@ -852,6 +868,18 @@ def test_bad_numbers_for_an_architecture(name: str) -> None:
     check_refused(
         lambda: LatentVariableDGP.from_architecture("LV-GP-GP", TOY, **{name: 0}),
         rf"{name}.*: got 0, needs an integer of at least 1",
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf])
+def test_bad_variances_to_start_at(value: float) -> None:
+    check_refused(
+        lambda: LatentVariableDGP.from_architecture("LV-GP", TOY, latent_variance=value),
+        "latent_variance: got .*, needs a positive finite number",
+    )
+    check_refused(
+        lambda: LatentVariableLayer(num_points=3, start_variance=value),
+        "start_variance: got .*, needs a positive finite number",
     )
 
 
@@ -916,7 +944,10 @@ def test_outputs_that_the_likelihood_does_not_take() -> None:
 @pytest.mark.parametrize(
     ("settings", "pattern"),
     [
-        ({"inference": "mcmc"}, "inference: got 'mcmc', choose one of vi, iwvi, iwvi-independent"),
+        (
+            {"inference": "mcmc"},
+            "inference: got 'mcmc', choose one of vi, iwvi, iwvi-sampled, iwvi-independent",
+        ),
         ({"num_importance_samples": 0}, "num_importance_samples: got 0, needs an integer of at"),
         (
             {"num_importance_samples": 2.0},

@@ -91,6 +91,7 @@ MODELS: dict[str, Callable[[], BayesianModel]] = {
     "NNGP": nngp,
     "LatentVariableDGP": lambda: latent_variable_dgp(num_samples=3, likelihood=Draws()),
     "VI": lambda: latent_variable_dgp(num_samples=2, inference="vi", amortised=False),
+    "last function drawn": lambda: latent_variable_dgp(num_samples=2, inference="iwvi-sampled"),
     "doubly reparametrised": lambda: latent_variable_dgp(
         num_samples=2, amortised=False, doubly_reparametrised=True
     ),
