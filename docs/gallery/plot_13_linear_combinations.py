@@ -44,8 +44,8 @@ def distribution_function(w: np.ndarray, mean: float) -> np.ndarray:
 # three laws, as Kolmogorov-Smirnov distances: from the fitted Gamma, from the non-central chi-square
 # that :math:`(g + n)^2` would have, and from their own; above the dotted line chance comes once in
 # 100 000 pictures. At mean zero :math:`|g| + n` has the law of :math:`g + n` but for its sign, and its
-# square *is* a Gamma: there the example shows nothing, and at a mean of -1 it is so near to one that
-# these draws do not tell. At the others no Gamma fits. The chi-square, which the paper names, is
+# square *is* a Gamma: there the example shows nothing, and down to a mean of -1 it is so near to one
+# that these draws do not tell. At the others no Gamma fits. The chi-square, which the paper names, is
 # further off still, as it does not see the sign of the mean.
 def distances(mean: float) -> tuple[float, float, float]:
     """Of draws from the fitted Gamma, the chi-square and their own law."""
@@ -75,5 +75,5 @@ for column, label in enumerate(("fitted Gamma", "non-central $\\chi^2$", "$(|g| 
     right.plot(means, measured[:, column], "o-", markersize=4, label=label)
 right.axhline(stats.kstwo(50_000).isf(1e-5), color="k", linewidth=0.8, linestyle=":")
 right.set(xlabel="mean of $n$", ylabel="distance of 50 000 draws", yscale="log")
-right.legend(loc=(0.02, 0.3))
+right.legend(loc=(0.6, 0.19))
 plt.show()
