@@ -5,9 +5,9 @@
 
 SIGKILL comes at a random moment, to the sweep itself or to one of its workers. A sweep that was killed is
 started again with the same arguments; runs that a kill made a failure are done again by the next. When all
-runs of a store are there, they are compared with those of a sweep that nothing disturbed, the same command
-once more has nothing to do but to tidy up, and the next store begins. After every kill the rows that were
-there have to be there still, the same ones.
+runs of a store are there, they are compared with those of a sweep that nothing disturbed. The same command
+once more then has nothing to do but to tidy up, and the next store begins. After every kill the rows that
+were there have to be there still, the same ones.
 
 This file is a plugin too: a task, a dataset and a model that need no TensorFlow, checkpoint at every step,
 and end with a number that depends on all steps.

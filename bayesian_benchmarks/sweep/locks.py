@@ -26,7 +26,7 @@ STALE_SECONDS = 60.0
 """Without a beat, after which a claim of another machine is taken over."""
 
 UNWRITTEN_SECONDS = 10.0
-"""The same of a claim that says nothing: its holder was killed between creating and writing it."""
+"""The same of one that says nothing, whose holder was killed between creating and writing it."""
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,19 @@ _SEEN: dict[Path, tuple[bytes, float]] = {}
 def _is_abandoned(path: Path, content: bytes) -> bool:
     """Whether a claim's holder is dead, or has not been heard of for long."""
     holder = _holder_of(content)
-    if holder is not None and holder.is_here():
+    if holder is None:
+        try:
+            return time.time() - path.stat().st_mtime > UNWRITTEN_SECONDS
+        except OSError:
+            return False
+    if holder.is_here():
         return not holder.is_alive()
     now = time.monotonic()
     before, since = _SEEN.get(path, (None, now))
     if before != content:
         _SEEN[path] = content, now
         return False
-    if now - since < (STALE_SECONDS if holder is not None else UNWRITTEN_SECONDS):
+    if now - since < STALE_SECONDS:
         return False
     del _SEEN[path]
     return True

@@ -87,7 +87,7 @@ class Checkpoints:
                 _sync(self._directory)
         except (OSError, tf.errors.OpError) as error:
             with contextlib.suppress(OSError):
-                if self._name_of_last() not in (None, name):
+                if self._name_of_last() != name:
                     self._remove(f"{name}[._]*")
             raise CheckpointError(
                 f"checkpoint_dir: cannot write to {self._directory} ({error}); free space there or "

@@ -107,10 +107,13 @@ def hold_gammas(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[tf.
     gamma, held = module.gamma, {}
     variables: list[tf.Variable] = []
 
-    def holding(num_samples: Any, concentration: tf.Tensor, seed: Any) -> tf.Variable:
+    def holding(
+        num_samples: Any, concentration: tf.Tensor, seed: Any, **sizes: Any
+    ) -> tf.Variable:
         key = tuple(tf.convert_to_tensor(seed).numpy()), tuple(concentration.shape)
         if key not in held:
-            held[key] = tf.Variable(gamma(num_samples, concentration, seed), name="gamma")
+            draws = gamma(num_samples, concentration, seed, **sizes)
+            held[key] = tf.Variable(draws, name="gamma")
             variables.append(held[key])
         return held[key]
 

@@ -107,7 +107,7 @@ def give_unit_noise(width: int, monkeypatch: pytest.MonkeyPatch) -> int:
         noise = tf.constant(noise, dtype)
 
         def normal(
-            shape: list, seed: object, dtype: tf.DType, noise: tf.Tensor = noise
+            shape: list, seed: object, dtype: tf.DType, noise: tf.Tensor = noise, **_: object
         ) -> tf.Tensor:
             assert tuple(int(size) for size in shape) == noise.shape
             return noise
