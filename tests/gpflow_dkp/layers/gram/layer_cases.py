@@ -107,9 +107,7 @@ def hold_gammas(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[tf.
     gamma, held = module.gamma, {}
     variables: list[tf.Variable] = []
 
-    def holding(
-        num_samples: Any, concentration: tf.Tensor, seed: Any, **sizes: Any
-    ) -> tf.Variable:
+    def holding(num_samples: Any, concentration: tf.Tensor, seed: Any, **sizes: Any) -> tf.Variable:
         key = tuple(tf.convert_to_tensor(seed).numpy()), tuple(concentration.shape)
         if key not in held:
             draws = gamma(num_samples, concentration, seed, **sizes)
