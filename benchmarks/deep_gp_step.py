@@ -17,13 +17,12 @@ import importlib.util
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fresh_process import in_fresh_process
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -149,15 +148,6 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
     return {"ms": 1e3 * statistics.median(seconds), "cpu_ms": 1e3 * processor}
 
 
-def measure_in_process(case: dict[str, Any]) -> dict[str, float]:
-    """`measure` in a fresh process."""
-    command = [sys.executable, __file__, "--case", json.dumps(case)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -187,7 +177,7 @@ def main() -> None:
     }
     results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for name in track(names * arguments.repeats, description="cases"):
-        results[name].append(measure_in_process({"case": name, **settings}))
+        results[name].append(in_fresh_process(__file__, {"case": name, **settings}))
     table = Table("case", "what", "ms a step", "CPU ms", "of each repeat")
     for name, measured in results.items():
         table.add_row(

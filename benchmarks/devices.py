@@ -14,10 +14,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
+
+from fresh_process import in_fresh_process
 
 CASES = {
     "one device, its threads": {"devices": 1, "configure": False},
@@ -66,15 +66,6 @@ def measure(case: dict[str, Any]) -> list[float]:
     return [1e3 * statistics.median(seconds), 1e3 * processor]
 
 
-def measure_in_process(case: dict[str, Any]) -> list[float]:
-    """`measure` in a fresh process."""
-    command = [sys.executable, __file__, "--case", json.dumps(case)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -98,7 +89,7 @@ def main() -> None:
         found: dict[str, list[list[float]]] = {name: [] for name in CASES}
         for _ in range(arguments.repeats):
             for name, case in CASES.items():
-                found[name].append(measure_in_process({**common, **case, "model": model}))
+                found[name].append(in_fresh_process(__file__, {**common, **case, "model": model}))
         for name, values in found.items():
             wall, processor = map(statistics.median, zip(*values, strict=True))
             print(f"{model:10} {name:32} {wall:8.1f} ms, processor {processor:8.1f} ms", flush=True)

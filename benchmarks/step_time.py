@@ -16,11 +16,10 @@ import json
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
+from fresh_process import in_fresh_process
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -80,15 +79,6 @@ def measure(case: dict[str, Any]) -> dict[str, float]:
         "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "imports_mib": imports_mib,
     }
-
-
-def measure_in_process(case: dict[str, Any]) -> dict[str, float]:
-    """`measure` in a fresh process."""
-    command = [sys.executable, __file__, "--case", json.dumps(case)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -154,7 +144,7 @@ def main() -> None:
     results: list[list[dict[str, float]]] = [[] for _ in cases]
     order = [index for _ in range(arguments.repeats) for index in range(len(cases))]
     for index in track(order, description="measuring", console=Console(stderr=True)):
-        results[index].append(measure_in_process(cases[index]))
+        results[index].append(in_fresh_process(__file__, cases[index]))
     table = Table(
         title=f"training step, {arguments.inducing} inducing points, {arguments.threads} threads"
     )

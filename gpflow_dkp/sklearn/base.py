@@ -44,7 +44,7 @@ class Estimator(BaseEstimator, abc.ABC):
     :param num_steps: of training, at most; None for as many as fit into `max_seconds`, or with neither until
         the bound has stopped rising.
     :param max_seconds: time of the training, the compilation of its first run included.
-    :param batch_size: rows a step; default `minibatch` where there are more than `full_batch`, else all.
+    :param batch_size: rows a step; default all of up to 2 000, `minibatch` of more.
     :param schedule: "fast", "paper" or a `gpflow_dkp.training.Recipe`.
     :param prediction_samples: of the hidden layers, over which predictions average.
     :param warm_start: a second `fit` goes on from the parameters and the scaling of the first, if the model
@@ -69,7 +69,10 @@ class Estimator(BaseEstimator, abc.ABC):
     random_state: int | np.random.RandomState | None = None
 
     full_batch: ClassVar[int] = 2_000
+    """Rows up to which a training step takes all of them."""
+
     minibatch: ClassVar[int] = 1_000
+    """Rows of a step where there are more, and `batch_size` says nothing."""
 
     NOT_SAVED: ClassVar[tuple[str, ...]] = ("_structure",)
 

@@ -31,8 +31,7 @@ class DeepEstimator(Estimator):
     :param kernel: as in `Estimator`, or "auto".
     :param num_inducing: inducing points; default 150 of up to 500 rows, 200 of more. No more are used than
         the training set has distinct rows.
-    :param num_samples: of the hidden layers, in training. More inducing points and fewer samples than in the
-        papers predict better at the same cost (docs/estimators.md).
+    :param num_samples: of the hidden layers, in training. How these two were chosen: docs/estimators.md.
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
         default, training ends at the same bounds sooner, and predictions are as precise.
 
@@ -51,7 +50,7 @@ class DeepEstimator(Estimator):
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
 
     model_class: ClassVar[type[DeepModel]]
-    full_batch = minibatch = 2_000
+    minibatch = 2_000
 
     def _build(
         self, X: np.ndarray, Y: np.ndarray, likelihood: Likelihood | None, seed: int

@@ -1040,7 +1040,9 @@ def test_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"inference": "vi"}, {"doubly_reparametrised": True}], ids=["vi", "doubly"]
+    "settings",
+    [{"inference": "vi"}, {"inference": "iwvi-sampled"}, {"doubly_reparametrised": True}],
+    ids=["vi", "iwvi-sampled", "doubly"],
 )
 def test_compiled_bound_of_any_number_of_rows_is_the_eager_one(settings: dict) -> None:
     model = make_model("LV-GP-GP", num_samples=2, num_data=10, **settings)

@@ -12,8 +12,6 @@ from gpflow.kernels import Constant
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, Softmax
 from latent_variable_cases import (
     FALSE_ALARM,
-    D,
-    N,
     check_equal_means,
     check_mean,
     make_model,
@@ -166,17 +164,6 @@ def test_it_is_a_bound_with_gradients_for_all_parameters() -> None:
         bound = model.elbo((X, Y), seed=0)
     gradients = tape.gradient(bound, model.trainable_variables)
     assert all(np.any(gradient.numpy() != 0.0) for gradient in gradients)
-
-
-def test_compiled_for_any_number_of_rows_it_is_the_eager_one() -> None:
-    model = make_model("LV-GP-GP", num_samples=2, num_data=10, inference="iwvi-sampled")
-    signature = [tf.TensorSpec([None, D], tf.float64), tf.TensorSpec([None, 1], tf.float64)]
-    compiled = tf.function(
-        lambda *data: model.elbo(data, seed=0), input_signature=signature, autograph=False
-    )
-    for rows in (1, N):
-        expected = float(model.elbo((X[:rows], Y[:rows]), seed=0))
-        assert float(compiled(X[:rows], Y[:rows])) == pytest.approx(expected, abs=1e-7)
 
 
 def test_samples_of_the_latent_variables_see_draws_of_the_last_function() -> None:
