@@ -10,6 +10,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 HERE = Path(__file__).parent
+LOCAL_DATA = HERE.parent.parent / "shared/data"
+"""Where the tests look too; without it the gallery downloads what it uses."""
+
+if LOCAL_DATA.is_dir():
+    os.environ.setdefault("BAYESIAN_BENCHMARKS_DATA", str(LOCAL_DATA))
 sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
 
 from check_shapes import DocstringFormat, set_rewrite_docstrings  # noqa: E402
