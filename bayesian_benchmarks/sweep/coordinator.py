@@ -94,8 +94,9 @@ def run_experiment(
     disk, is no result: the run keeps its checkpoint and stays due.
 
     :param jobs: worker processes at a time, which share the cores; 0 does the runs in this process,
-        one after the other, for debugging. With fewer threads a sum is added in another order: scores
-        differ by rounding, some 1e-8 of them, and rows say how many threads they had.
+        one after the other, for debugging. With as many threads a run gives the same numbers, beside
+        others or alone; with fewer a sum is added in another order, which training makes larger. Rows say
+        how many threads they had.
     :param engine: where workers are started; by default they are `jobs` processes of this machine. It is not
         closed here.
     :param data_dir: a local copy of the data, see `get_dataset`.
