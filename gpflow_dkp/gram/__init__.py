@@ -8,11 +8,12 @@ from .covariance import (
     covariance,
     from_inputs,
 )
-from .features import ReLUFeatures
+from .features import FeatureKernel, ReLUFeatures
 
 __all__ = [
     "Composed",
     "FeatureBlocks",
+    "FeatureKernel",
     "GramBlocks",
     "InputBlocks",
     "KernelNotComputableFromGram",

@@ -29,7 +29,7 @@ class DeepEstimator(Estimator):
 
     :param depth: number of layers, the output layer included; or "auto".
     :param kernel: as in `Estimator`, or "auto".
-    :param num_inducing: inducing points; default 150 of up to 500 rows, 200 of more. No more are used than
+    :param num_inducing: inducing points; default 150 of up to 500 rows, 300 of more. No more are used than
         the training set has distinct rows.
     :param num_samples: of the hidden layers, in training. How these two were chosen: docs/estimators.md.
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
@@ -57,7 +57,7 @@ class DeepEstimator(Estimator):
     ) -> MonteCarloModel:
         num_inducing = self.num_inducing
         if num_inducing is None:
-            num_inducing = 150 if len(X) <= 500 else 200
+            num_inducing = 150 if len(X) <= 500 else 300
         return self.model_class.from_data(
             *rows_to_build_from(X, Y, seed),
             depth=self.depth_,

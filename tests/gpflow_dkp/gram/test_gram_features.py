@@ -1,13 +1,22 @@
-"""`ReLUFeatures` on features, its infinite-width limit, and what refuses it."""
+"""Kernels of features: on features, in the limit of infinite width, and what refuses them."""
+
+import math
+from typing import Any
 
 import gpflow
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 from gpflow.kernels import ArcCosine, Linear, White
 
 from gpflow_dkp import gram
-from gpflow_dkp.gram import FeatureBlocks, KernelNotComputableFromGram, ReLUFeatures
+from gpflow_dkp.gram import (
+    FeatureBlocks,
+    FeatureKernel,
+    KernelNotComputableFromGram,
+    ReLUFeatures,
+)
 from gpflow_dkp.models import DGP, DIWP, DWP
 
 S, M, N, D = 3, 4, 5, 7
@@ -20,8 +29,33 @@ def blocks() -> FeatureBlocks:
     return FeatureBlocks(tf.constant(inducing), tf.constant(data))
 
 
-def test_covariance_is_the_kernel_on_features() -> None:
-    kernel, features = ReLUFeatures(1.3), blocks()
+KERNELS = [ReLUFeatures(1.3), FeatureKernel("erf", 0.7), FeatureKernel(tf.math.softplus, 1.1)]
+
+
+def by_hand(kernel: FeatureKernel, X: np.ndarray, X2: np.ndarray) -> np.ndarray:
+    """v phi(sqrt(D) X) phi(sqrt(D) X2)^T / D, entry by entry."""
+    phi: Any = {"relu": lambda x: np.sqrt(2.0) * max(x, 0.0), "erf": math.erf}.get(
+        str(kernel.activation), lambda x: math.log1p(math.exp(x))
+    )
+    applied, applied2 = (
+        np.array([[phi(np.sqrt(D) * x) for x in row] for row in rows]) for rows in (X, X2)
+    )
+    return kernel.variance.numpy() * applied @ applied2.T / D
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernel_is_the_mean_of_products_of_units(kernel: FeatureKernel) -> None:
+    X, X2 = (np.random.default_rng(seed).normal(size=(n, D)) for seed, n in ((1, M), (2, N)))
+    np.testing.assert_allclose(kernel(X, X2), by_hand(kernel, X, X2), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(kernel(X), by_hand(kernel, X, X), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        kernel(X, full_cov=False), np.diag(by_hand(kernel, X, X)), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_covariance_is_the_kernel_on_features(kernel: FeatureKernel) -> None:
+    features = blocks()
     K = gram.covariance(kernel, features)
     for s in range(S):
         inducing, data = features.inducing[s], tf.transpose(features.data[s])
@@ -32,8 +66,9 @@ def test_covariance_is_the_kernel_on_features() -> None:
     np.testing.assert_allclose(both.ii, K.ii + 0.2 * np.eye(M), rtol=0, atol=1e-12)
 
 
-def test_whole_block_is_the_kernel_on_features() -> None:
-    kernel, features = ReLUFeatures(1.3), blocks()
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_whole_block_is_the_kernel_on_features(kernel: FeatureKernel) -> None:
+    features = blocks()
     K = gram.covariance(kernel, FeatureBlocks(features.inducing, features.data, full_cov=True))
     assert K.full_cov
     for s in range(S):
@@ -60,6 +95,47 @@ def test_many_features_approach_the_arc_cosine_kernel() -> None:
     scale = np.sqrt(np.outer(np.diag(limit), np.diag(limit)))
     error = np.abs(ReLUFeatures(1.3)(features) - limit) / (np.sqrt(6.0 / width) * scale)
     assert np.max(error) < 6.0
+
+
+@pytest.mark.parametrize("activation", ["erf", "sin", "cos", "tanh", "sigmoid"])
+def test_many_features_approach_the_expectation_of_products(activation: str) -> None:
+    """E phi(f_i) phi(f_j) for f ~ N(0, G) by quadrature; of erf, sin and cos in closed form too."""
+    rng = np.random.default_rng(0)
+    width = 400_000
+    factor = rng.normal(size=(M, 2))
+    G = factor @ factor.T
+    phi: Any = {
+        "erf": scipy.special.erf,
+        "sigmoid": scipy.special.expit,
+    }.get(activation, getattr(np, activation, None))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights = weights / np.sum(weights)
+    units = phi(np.tensordot(factor, np.stack(np.meshgrid(nodes, nodes)), 1))
+    products = units[:, None] * units[None]
+    both = weights[:, None] * weights
+    limit = np.sum(both * products, (-1, -2))
+    spread = np.sqrt(np.sum(both * products**2, (-1, -2)) - limit**2)
+    size = np.diag(G)
+    total = 0.5 * (size[:, None] + size)
+    closed = {
+        "erf": 2 / np.pi * np.arcsin(2 * G / np.sqrt(np.outer(1 + 2 * size, 1 + 2 * size))),
+        "sin": np.exp(-total) * np.sinh(G),
+        "cos": np.exp(-total) * np.cosh(G),
+    }.get(activation, limit)
+    np.testing.assert_allclose(limit, closed, rtol=0, atol=1e-6)
+    features = factor @ rng.normal(size=(2, width)) / np.sqrt(width)
+    error = FeatureKernel(activation, 1.3)(features).numpy() / 1.3 - limit
+    # 10 entries of 5 kernels by 5.5 standard errors: one false alarm in half a million runs.
+    assert np.max(np.abs(error) / (spread / np.sqrt(width))) < 5.5
+
+
+def test_activation_that_is_none_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"activation: got 'sign', choose one of relu, .* function"
+    ):
+        FeatureKernel("sign")
+    with pytest.raises(ValueError, match=r"activation: got 3, choose one of"):
+        FeatureKernel(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", [DWP, DIWP])
