@@ -9,6 +9,7 @@ from .covariance import (
     from_inputs,
 )
 from .features import FeatureKernel, ReLUFeatures
+from .shifted import Shifted
 
 __all__ = [
     "Composed",
@@ -18,6 +19,7 @@ __all__ = [
     "InputBlocks",
     "KernelNotComputableFromGram",
     "ReLUFeatures",
+    "Shifted",
     "check_computable_from_gram",
     "covariance",
     "from_inputs",

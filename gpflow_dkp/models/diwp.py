@@ -71,10 +71,23 @@ class DIWP(DeepModel):
         input_layer.jitter = self.jitter  # it forms the covariance of the first Gram matrix itself
 
     @classmethod
-    def from_data(cls, X: np.ndarray, Y: np.ndarray, *, ard: bool = True, **settings: Any) -> Self:
+    def from_data(
+        cls,
+        X: np.ndarray,
+        Y: np.ndarray,
+        *,
+        ard: bool = True,
+        input_bias: bool = True,
+        **settings: Any,
+    ) -> Self:
         """As of the other models, with `input_bias` and, for `ard`, `input_scale`, unless given."""
-        settings = {"input_bias": True, "input_scale": ard, **settings}
-        return super().from_data(X, Y, ard=ard, **settings)
+        settings = {"input_scale": ard, **settings}
+        return super().from_data(X, Y, ard=ard, input_bias=input_bias, **settings)
+
+    @classmethod
+    def _with_input_bias(cls, kernels: list, num_features: int) -> dict[str, Any]:
+        """The input layer's."""
+        return {"input_bias": True}
 
     @classmethod
     def _kernels_from_data(cls, make_kernel: Any, num_features: int, depth: int, ard: bool) -> list:

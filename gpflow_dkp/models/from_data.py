@@ -24,7 +24,7 @@ from ..checks import (
     check_positive_integer,
     check_seed,
 )
-from ..gram import FeatureBlocks, GramBlocks, InputBlocks
+from ..gram import FeatureBlocks, GramBlocks, InputBlocks, Shifted
 from ..layers import GramLayer, OutputGP
 from .checks import check_arrays, check_num_latent_gps, check_targets, num_latent_gps_for
 from .deep_kernel_process import DeepKernelProcess
@@ -75,6 +75,7 @@ class DeepModel(DeepKernelProcess):
         width: int | None = None,
         kernel: str | Kernel = "squared_exponential",
         ard: bool = True,
+        input_bias: bool = False,
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
@@ -92,12 +93,15 @@ class DeepModel(DeepKernelProcess):
             of which every layer gets a copy as it is.
         :param ard: learn a scale of each input feature: a lengthscale or weight variance, or `DIWP`'s
             `input_scale`. Of images they can overfit.
+        :param input_bias: learn a shift of each input feature, as [ICML21] does; a stationary kernel
+            on inputs does not see it. `DIWP` has one unless told otherwise.
         :param seed: chooses the inducing points and the layers' random starting values.
         :param settings: further arguments of the constructor.
         """
         check_positive_integer("depth", depth)
         check_positive_integer("num_inducing", num_inducing)
         check_flag("ard", ard)
+        check_flag("input_bias", input_bias)
         check_seed("seed", seed)
         X, Y = check_arrays(X, Y)
         settings = cls._settings_from_data(X.shape[1], depth, width, seed) | settings
@@ -106,6 +110,8 @@ class DeepModel(DeepKernelProcess):
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
             check_targets(likelihood, Y)
             kernels = cls._kernels_from_data(kernel_maker(kernel), X.shape[1], depth, ard)
+            if input_bias:
+                settings = cls._with_input_bias(kernels, X.shape[1]) | settings
         settings = {"num_latent_gps": num_latent_gps_for(likelihood, Y), **settings}
         model = cls(kernels, likelihood, centres, **settings)
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
@@ -113,6 +119,12 @@ class DeepModel(DeepKernelProcess):
             model.output_layer.v.assign(targets - mean)
         model._start_near_inputs(centres)
         return model
+
+    @classmethod
+    def _with_input_bias(cls, kernels: list[Kernel], num_features: int) -> dict[str, Any]:
+        """Have the inputs shifted: by the first kernel, or by the arguments of the constructor returned."""
+        kernels[0] = Shifted(kernels[0], num_features)
+        return {}
 
     def _start_near_inputs(self, inputs: np.ndarray) -> None:  # most start as they are
         """Start the hidden layers near a Gram matrix of inputs at the inducing points [M, D]."""
