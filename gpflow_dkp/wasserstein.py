@@ -14,11 +14,14 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes, inherit_check_shapes
+from gpflow.functions import Zero
+from gpflow.kernels import Kernel
 
 from .checks import brief, check_positive_integer
 from .layers.base import MIN_VARIANCE
@@ -102,6 +105,10 @@ class Measures(NamedTuple):
     >>> k, r = measures.covariances()
     >>> np.allclose(k, kernel(X)), np.allclose(r.to_dense()[0], k)  # GWI starts at the prior
     (True, True)
+    >>> shifted = measures._replace(mean=measures.mean + 2.0)
+    >>> exact, seed = gpflow_dkp.wasserstein.Exact(), gpflow_dkp.random.as_seed(0)
+    >>> np.allclose(shifted.squared_distance(exact, seed), 4.0)
+    True
     """
 
     points: tf.Tensor
@@ -125,6 +132,22 @@ class Measures(NamedTuple):
         """k_BS [B, S] and r_BS for rows S of the batch [S]."""
         prior = self.kernel(self.points, tf.gather(self.points, chosen))
         return prior, LowRankUpdate(prior, self.basis, tf.gather(self.basis, chosen), self.excess)
+
+    @check_shapes(
+        "self.prior_mean: [broadcast B, broadcast P]",
+        "self.prior_variance: [B, 1]",
+        "self.mean: [B, P]",
+        "self.variance: [B, P]",
+        "return: []",
+    )
+    def squared_distance(self, cross_term: CrossTerm, seed: tf.Tensor) -> tf.Tensor:
+        """W2^2 on the batch, summed over outputs [].
+
+        :param seed: stateless seed [2] of what the cross term chooses at random.
+        """
+        shift = tf.square(self.prior_mean - self.mean)
+        terms = shift + self.prior_variance + self.variance
+        return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross_term.estimate(self, seed))
 
     def cross_jitter(self, num_points: tf.Tensor | int) -> tf.Tensor:
         """What is added to covariances of `num_points` points before they are factorised [].
@@ -310,27 +333,70 @@ def choose_points(points: tf.Tensor, wanted: int | None, seed: tf.Tensor) -> tf.
         return tf.math.top_k(tf.random.stateless_uniform([size], seed), count).indices
 
 
-@check_shapes(
-    "measures.prior_mean: [broadcast B, broadcast P]",
-    "measures.prior_variance: [B, 1]",
-    "measures.mean: [B, P]",
-    "measures.variance: [B, P]",
-    "return: []",
-)
-def squared_distance(measures: Measures, cross_term: CrossTerm, seed: tf.Tensor) -> tf.Tensor:
-    """W2^2 on the batch, summed over outputs [].
+Process: TypeAlias = "Kernel | tuple[Callable[[tf.Tensor], tf.Tensor], Kernel] | Any"
+"""A Gaussian process: a kernel, of mean zero; a mean function and a kernel; or what has `predict_f`."""
 
-    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
-    >>> measures = gpflow_dkp.models.GWI(kernel, likelihood, X[:3]).measures(X)
-    >>> shifted = measures._replace(mean=measures.mean + 2.0)
-    >>> exact, seed = gpflow_dkp.wasserstein.Exact(), gpflow_dkp.random.as_seed(0)
-    >>> squared = gpflow_dkp.wasserstein.squared_distance(shifted, exact, seed)
-    >>> np.allclose(squared, 4.0)
+
+@check_shapes("X: [N, D]", "return: []")
+def squared_distance(p: Process, q: Process, X: tf.Tensor) -> tf.Tensor:
+    """W2^2 between two Gaussian processes on the points X, summed over outputs [] ([NeurIPS22] equation 11).
+
+    As measures on the square-integrable functions under the points' distribution:
+
+        mean_n (m_p - m_q)^2 + (tr K_p + tr K_q - 2 tr (K_p^{1/2} K_q K_p^{1/2})^{1/2}) / N.
+
+    Costs O(P N^3) for P outputs.
+
+    :param p: a GPflow kernel, for a mean of zero; a pair of a mean function and a kernel; or a model, such as
+        `gpflow.models.GPR` or `GWI`, whose `predict_f(X, full_cov=True)` gives mean [N, P] and covariance
+        [P, N, N].
+    :param q: as p.
+    :param X: [N, D].
+    :raises ValueError: no rows; something else than a process; numbers of outputs other than 1 that differ.
+
+    >>> k, zero = gpflow.kernels.SquaredExponential(), gpflow.functions.Zero()
+    >>> np.allclose(gpflow_dkp.wasserstein.squared_distance(k, k, X), 0.0, atol=1e-6)
+    True
+    >>> shifted = gpflow.functions.Constant(2.0), k
+    >>> np.allclose(gpflow_dkp.wasserstein.squared_distance(shifted, (zero, k), X), 4.0, atol=1e-6)
     True
     """
-    shift = tf.square(measures.prior_mean - measures.mean)
-    terms = shift + measures.prior_variance + measures.variance
-    return tf.reduce_sum(tf.reduce_mean(terms, 0) - 2.0 * cross_term.estimate(measures, seed))
+    X = tf.cast(X, gpflow.default_float())
+    if X.shape[0] == 0:
+        raise ValueError("X: got no rows, needs at least 1")
+    (mean_p, K_p), (mean_q, K_q) = (
+        _moments_of(name, process, X) for name, process in (("p", p), ("q", q))
+    )
+    outputs = sorted({mean_p.shape[1], mean_q.shape[1]} - {1})
+    if len(outputs) > 1:
+        raise ValueError(f"p and q: got {outputs[0]} and {outputs[1]} outputs, needs as many")
+    traces = tf.linalg.trace(K_p) + tf.linalg.trace(K_q)
+    roots = nuclear_norm(tf.matmul(_root(K_p), _root(K_q)))
+    num_points = tf.cast(tf.shape(X)[0], X.dtype)
+    shift = tf.reduce_sum(tf.square(mean_p - mean_q), 0)
+    return tf.reduce_sum(shift + traces - 2.0 * roots) / num_points
+
+
+def _moments_of(name: str, process: Process, X: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean [N, P] and covariance [P, N, N]."""
+    if isinstance(process, Kernel):
+        process = (Zero(), process)
+    if isinstance(process, tuple) and len(process) == 2 and isinstance(process[1], Kernel):
+        mean, kernel = process
+        return tf.cast(mean(X), X.dtype), kernel(X)[None]
+    if not callable(getattr(process, "predict_f", None)):
+        raise ValueError(
+            f"{name}: got {brief(process)}, needs a GPflow kernel, a mean function and a kernel, or a model "
+            "with predict_f"
+        )
+    return process.predict_f(X, full_cov=True)
+
+
+def _root(covariance: tf.Tensor) -> tf.Tensor:
+    """Symmetric square root [..., N, N]; what rounding makes negative counts as zero."""
+    values, vectors = tf.linalg.eigh(covariance)
+    roots = tf.sqrt(tf.maximum(values, 0.0))
+    return tf.matmul(vectors * roots[..., None, :], vectors, transpose_b=True)
 
 
 @check_shapes("squared: []", "return: []")

@@ -32,7 +32,6 @@ from ..wasserstein import (
     as_cross_term,
     choose_points,
     cross_spectrum,
-    squared_distance,
 )
 from .base import EVERY_LAYER_FINITE, all_finite
 from .gwi_from_data import GWIFromData
@@ -48,7 +47,8 @@ class GWI(GWIFromData, TemperedModel):
         r(x, x') = k - k_Z k_ZZ^{-1} k_Z + k_Z Sigma k_Z,   k_ZZ = L L^T,   L^T Sigma L = q_sqrt q_sqrt^T,
 
     and any function m_Q. The objective is E_Q[log p(y | f)] - D with D the Wasserstein distance between
-    the two on the inputs; it is no bound on the evidence, and is named `elbo` as the other models' is.
+    the two on the inputs; it is no bound on the evidence, and is named `elbo` as the other models' is. With
+    the mean "svgp" D can be the Kullback-Leibler divergence: then it is the bound of GPflow's SVGP.
 
     D's cross term is estimated on some points of the batch: "nystrom" is at most the exact value of the
     batch, so D is an upper bound; "eigenvalues" is the paper's, noisier; "exact" takes the whole batch.
@@ -62,7 +62,8 @@ class GWI(GWIFromData, TemperedModel):
     :param num_latent_gps: P, default the likelihood's number of latent functions, or 1.
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param distance: "squared" for D = W2^2 (equations 61 and 71), "root" for W2 (equation 12),
-        "published" for W2 times the batch size, as the published code weighs it.
+        "published" for W2 times the batch size, as the published code weighs it; "kl" for the
+        Kullback-Leibler divergence, of the mean "svgp" alone.
     :param cross_term: "nystrom", "eigenvalues" or "exact", or an object of `gpflow_dkp.wasserstein` such as
         `Nystrom(50)`.
     :param num_cross_points: S of the first two, default the batch's points and at most 100.
@@ -93,7 +94,7 @@ class GWI(GWIFromData, TemperedModel):
         prior_mean: MeanFunction | None = None,
         num_latent_gps: int | None = None,
         num_data: int | None = None,
-        distance: Literal["squared", "root", "published"] = "squared",
+        distance: Literal["squared", "root", "published", "kl"] = "squared",
         cross_term: Literal["nystrom", "eigenvalues", "exact"] | CrossTerm = "nystrom",
         num_cross_points: int | None = None,
         jitter: float | None = None,
@@ -107,7 +108,13 @@ class GWI(GWIFromData, TemperedModel):
             jitter=jitter,
             name=name,
         )
-        check_choice("distance", distance, tuple(DISTANCES))
+        check_choice("distance", distance, (*DISTANCES, "kl"))
+        with_svgp = isinstance(mean, str) and mean == "svgp"
+        if distance == "kl" and not with_svgp:
+            raise ValueError(
+                f"distance: got 'kl' with the mean {type(mean).__name__}, of which it is infinite; "
+                f"choose one of {', '.join(DISTANCES)}, or the mean 'svgp'"
+            )
         inducing_variable = check_inducing_variable(inducing_variable)
         check_single_output_kernel(kernel, inducing_variable)
         num_outputs = self.num_latent_gps
@@ -119,7 +126,7 @@ class GWI(GWIFromData, TemperedModel):
         self.distance = distance
         self.cross_term = as_cross_term(cross_term, num_cross_points)
         self.mean: Mean | None = None
-        if not (isinstance(mean, str) and mean == "svgp"):
+        if not with_svgp:
             self.mean = as_mean(mean, self.num_features, num_outputs)
             gpflow.set_trainable(self.output_layer.q_mu, False)
 
@@ -189,8 +196,8 @@ class GWI(GWIFromData, TemperedModel):
 
     @property
     def objective_is_bound(self) -> bool:
-        """False: a distance stands where a bound on the evidence has the Kullback-Leibler divergence."""
-        return False
+        """Whether the objective has the Kullback-Leibler divergence, as a bound on the evidence has."""
+        return self.distance == "kl"
 
     @inherit_check_shapes
     def elbo_terms(
@@ -207,7 +214,9 @@ class GWI(GWIFromData, TemperedModel):
         measures = self.measures(X)
         moments = measures.mean[None], measures.variance[None]
         expected = of_likelihood(self.likelihood, "variational_expectations", X, moments, seed, Y)
-        squared = squared_distance(measures, self.cross_term, seed)
+        if self.distance == "kl":
+            return tf.reduce_sum(expected), -self.prior_kl()
+        squared = measures.squared_distance(self.cross_term, seed)
         return tf.reduce_sum(expected), -DISTANCES[self.distance](squared, tf.shape(X)[0])
 
     @check_shapes(
@@ -252,7 +261,7 @@ class GWI(GWIFromData, TemperedModel):
 
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
-        """KL(q(u) || p(u)) [] of the mean "svgp", as GPflow's SVGP has it; the objective does not use it.
+        """KL(q(u) || p(u)) [] of the mean "svgp", as GPflow's SVGP has it; for the distance "kl".
 
         :raises ValueError: another mean, for which the two measures need not have a density.
         """
@@ -272,7 +281,7 @@ class GWI(GWIFromData, TemperedModel):
         measures = self.measures(X)
         if measures.points.shape[0] == 0:
             raise ValueError("X: got no rows, needs at least 1")
-        return squared_distance(measures, self.cross_term, as_seed(seed))
+        return measures.squared_distance(self.cross_term, as_seed(seed))
 
     @check_shapes("return: [P, S]")
     def spectrum(self, X: InputData, num_points: int | None = None, *, seed: Seed = 0) -> tf.Tensor:
@@ -344,7 +353,7 @@ class GWI(GWIFromData, TemperedModel):
         values = {
             "the mean": lambda: measures.mean,
             "the variance r": lambda: measures.variance,
-            "the Wasserstein distance": lambda: squared_distance(measures, self.cross_term, seed),
+            "the Wasserstein distance": lambda: measures.squared_distance(self.cross_term, seed),
         }
         for what, value in values.items():
             if not all_finite(value()):

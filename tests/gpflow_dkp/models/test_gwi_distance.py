@@ -26,10 +26,7 @@ from scipy import linalg
 
 from gpflow_dkp.models import GWI
 from gpflow_dkp.training import fit
-from gpflow_dkp.wasserstein import (
-    DISTANCES,
-    squared_distance,
-)
+from gpflow_dkp.wasserstein import DISTANCES
 
 
 class Deficient(SquaredExponential):
@@ -254,4 +251,4 @@ def test_measures_of_one_mean_for_all_outputs_are_refused() -> None:
     measures = model.measures(X)
     measures = measures._replace(mean=measures.mean[:, :1])
     with pytest.raises(ShapeMismatchError, match="mean"):
-        squared_distance(measures, model.cross_term, tf.constant([0, 0]))
+        measures.squared_distance(model.cross_term, tf.constant([0, 0]))

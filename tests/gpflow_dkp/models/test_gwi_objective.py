@@ -300,3 +300,17 @@ def test_the_model_and_its_output_layer_share_their_parts() -> None:
     assert model.prior_mean is layer.mean_function
     jitters = {id(part.jitter) for part in (model, *model.submodules) if hasattr(part, "jitter")}
     assert jitters == {id(model.jitter)}
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(0, 4)], ids=["all rows", "a batch"])
+def test_with_the_kullback_leibler_divergence_it_is_gpflows_bound(rows: slice) -> None:
+    model = make_model(distance="kl", num_data=NUM_DATA, prior_mean=prior_mean())
+    data = X[rows], Y[rows]
+    np.testing.assert_allclose(model.elbo(data), svgp_of(model, NUM_DATA).elbo(data), rtol=1e-10)
+    assert model.objective_is_bound
+    np.testing.assert_allclose(model.elbo_terms(data)[1], -model.prior_kl(), rtol=0, atol=0)
+
+
+def test_kullback_leibler_divergence_of_another_mean_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"distance: got 'kl' with the mean MultilayerPerceptron"):
+        GWI.net(se(), Gaussian(NOISE), Z, num_latent_gps=2, distance="kl")
