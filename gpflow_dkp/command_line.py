@@ -70,7 +70,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--classes", action="store_true", help="the target's numbers are classes, as text always is"
     )
     fit.add_argument("--depth", type=_depth, help="number of layers, or auto: the best of 1 to 3")
-    fit.add_argument("--kernel", help="squared_exponential, relu, or auto: the better of them")
+    fit.add_argument(
+        "--kernel", help="squared_exponential, matern52, relu, or auto: the best of them"
+    )
     fit.add_argument("--inducing", type=int, help="number of inducing points")
     fit.add_argument("--steps", type=int, help="of training, at most")
     fit.add_argument("--seconds", type=float, help="of training")

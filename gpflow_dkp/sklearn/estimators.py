@@ -28,10 +28,10 @@ class DeepEstimator(Estimator):
     """A deep kernel process.
 
     :param depth: number of layers, the output layer included; or "auto".
-    :param kernel: as in `Estimator`, or "auto".
+    :param kernel: as in `Estimator`, or "auto"; default "matern52".
     :param num_inducing: inducing points; default 150 of up to 500 rows, 300 of more. No more are used than
         the training set has distinct rows.
-    :param num_samples: of the hidden layers, in training. How these two were chosen: docs/estimators.md.
+    :param num_samples: of the hidden layers, in training. How these were chosen: docs/estimators.md.
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
         default, training ends at the same bounds sooner, and predictions are as precise.
 
@@ -45,6 +45,7 @@ class DeepEstimator(Estimator):
     """
 
     depth: int | Literal["auto"] = 2
+    kernel: str | Kernel = "matern52"
     num_inducing: int | None = None
     num_samples: int = 3
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
