@@ -25,7 +25,7 @@ from .report.figures import check_picture, reliability_diagram
 from .report.paired import format_paired, paired_differences
 from .report.ranks import average_ranks, format_ranks
 from .report.tables import format_table, summarise
-from .store import ResultRow, ResultsStore
+from .store import ResultRow, ResultsStore, check_export
 from .sweep import (
     Again,
     DaskEngine,
@@ -327,6 +327,8 @@ def _run(program: Program, arguments: argparse.Namespace) -> int:
     _check_comparison(arguments, compared, experiment)
     if picture := _picture(arguments):
         check_picture(picture)
+    if arguments.export:
+        check_export(arguments.export)
     runs_nothing = arguments.tables_only or arguments.remove
     runs = expand(experiment, arguments.data_dir, need_data=not runs_nothing)
     for note in dict.fromkeys(note for run in runs if run.csv for note in run.csv.notes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -24,6 +24,8 @@ from .tasks import find_task
 
 MAX_DEPTH = 1_000
 """Layers."""
+Number = Annotated[int, Field(strict=True)]
+"""No true, which YAML means otherwise than 1."""
 
 
 class ModelSettings(BaseModel):
@@ -52,7 +54,7 @@ class Override(BaseModel):
 
     datasets: tuple[str, ...] | None = None
     """Null for all."""
-    depths: tuple[int, ...] | None = None
+    depths: tuple[Number, ...] | None = None
     """As the experiment counts; null for all."""
     settings: dict[str, Any]
 
@@ -91,12 +93,12 @@ class Experiment(BaseModel):
     """A CSV file of the user's, in addition to `datasets`."""
     target: str | tuple[str, ...] | None = None
     """Its target column, or columns; may be left out when one is called target or y."""
-    splits: Literal["all"] | tuple[int, ...] = "all"
-    depths: tuple[int, ...] = Field(default=(), validate_default=True)
+    splits: Literal["all"] | tuple[Number, ...] = "all"
+    depths: tuple[Number, ...] = Field(default=(), validate_default=True)
     """Numbers of layers; 0 for models whose names say them, the default where a task has those."""
     depth_counts_output_layer: bool = True
     """Whether `depths`, and the paper's, count the output layer. Stored rows always count it."""
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[Number, ...] = Field(default=(0,), min_length=1)
     settings: Settings = Field(default_factory=dict, validate_default=True)
     """Of the task's type; its defaults where nothing is said."""
     overrides: tuple[Override, ...] = ()

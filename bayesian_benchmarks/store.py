@@ -297,7 +297,7 @@ class ResultsStore:
         """
         rows, path = self.rows(), Path(path)
         metrics = sorted({name for row in rows for name in row.metrics})
-        _check_overwriting(path)
+        check_export(path)
         partial = path.with_name(f"{path.name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -445,8 +445,9 @@ def _imported(values: dict[str, str]) -> ResultRow:
     return upgraded(row) if of_version_1 else row
 
 
-def _check_overwriting(path: Path) -> None:
-    """Refuse to write over a file that is no export."""
+def check_export(path: str | Path) -> None:
+    """Raise `StoreError` where an export would write over what is none."""
+    path = Path(path)
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         return
     try:

@@ -110,6 +110,19 @@ def test_export_import_and_tables_only(run_fake: Main, capsys: pytest.CaptureFix
     assert first.out.splitlines()[1].startswith("fake-data,2,fake,30,mean_1,")
 
 
+def test_an_export_over_another_file_is_refused_before_the_sweep(
+    run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("houses.csv").write_text("a,y\n1,2\n")
+    assert run_uci.main([*FAKE_DATA, "--splits", "0", "--export", "houses.csv"]) == 2
+    err = capsys.readouterr().err
+    assert err == (
+        "run_uci.py: houses.csv is there and is no export of a results store; choose another name.\n"
+    )
+    assert Path("houses.csv").read_text() == "a,y\n1,2\n"
+    assert not Path("runs").exists()
+
+
 def test_comparison_across_configs_is_of_the_experiments_datasets(
     run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
