@@ -173,6 +173,26 @@ class GWISettings(BaseModel):
         return values
 
 
+class SGHMCSettings(BaseModel):
+    """How the inducing values of `gp:sghmc` and deeper are sampled: `gpflow_dkp.training.sample`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    num_samples: Count = 2_000
+    """Values that are kept, the last ones; fewer of a chain that is too short to spend half on them."""
+    thinning: Count = 5
+    """Steps from one that is kept to the next."""
+    step_size: float = Field(default=0.01, gt=0)
+    friction: float = Field(default=0.05, gt=0, lt=1)
+    """Part of the momentum that a step takes away."""
+    temperature: float = Field(default=1.0, gt=0)
+    """1 for the posterior."""
+    window_size: Count = 300
+    """Values of which one gives the hyperparameters' gradient."""
+    learning_rate: float | None = Field(default=5e-3, gt=0)
+    """Adam's for the hyperparameters, in the burn-in, as in [ICML19]'s code; null to leave them."""
+
+
 OF_PAPERS_SCHEDULE = ("learning_rate", "kl_annealing_steps", "natural_gradient")
 """Settings that are not read where there is a schedule."""
 
@@ -298,7 +318,7 @@ class DensitySettings(Settings):
     }
 
     num_steps: Count = 100_000
-    """Steps of Adam and of the natural gradient."""
+    """Steps of Adam and of the natural gradient, or of a chain, burn-in included."""
     learning_rate: tuple[tuple[float, float], ...] | Decay = Decay(rate=5e-3)
     natural_gradient: Decay | None = Decay(rate=1e-2)
     """Step size of the final layer's natural gradient; null to leave that layer to Adam. Not read where there
@@ -320,6 +340,8 @@ class DensitySettings(Settings):
     """GPs of an inner layer, in the inputs' leading principal directions."""
     test_samples: Annotated[Count, Field(ge=2)] = 2_000
     """Components of the predictive mixture, and samples of its kernel density estimate."""
+    sghmc: SGHMCSettings = SGHMCSettings()
+    """Of the models whose inducing values are sampled."""
 
 
 def validated(model: type[Any], values: Any, source: str) -> Any:

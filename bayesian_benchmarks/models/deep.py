@@ -66,7 +66,7 @@ def classes_likelihood(num_classes: int, settings: Settings) -> Any:
 _register = partial(
     register_model,
     ignores=(
-        *("gwi", "natural_gradient", "schedule.natural_gradient"),
+        *("gwi", "sghmc", "natural_gradient", "schedule.natural_gradient"),
         *("num_importance_samples", "latent_dim", "num_inner_gps"),
     ),
 )

@@ -78,7 +78,7 @@ _register = partial(
     register_model,
     settings=DensitySettings,
     tasks=("density",),
-    ignores=("gwi", "ard", "precision"),
+    ignores=("gwi", "sghmc", "ard", "precision"),
     min_depth=0,
 )
 for _architecture in architectures():
@@ -95,7 +95,8 @@ for _hidden in HIDDEN_UNITS:
     _register(
         _name,
         ignores=(
-            *("gwi", "ard", "precision", "natural_gradient", "schedule.natural_gradient"),
+            *("gwi", "sghmc", "ard", "precision"),
+            *("natural_gradient", "schedule.natural_gradient"),
             *("num_inducing", "num_importance_samples", "num_inner_gps"),
         ),
     )(_cvae_builder(_hidden))

@@ -9,6 +9,7 @@ from .features import (
     IndependentGPs,
     LatentVariableLayer,
     Observed,
+    SampledGP,
     SparseGP,
 )
 from .gram import (
@@ -43,6 +44,7 @@ __all__ = [
     "Marginals",
     "Observed",
     "OutputGP",
+    "SampledGP",
     "SparseGP",
     "WishartLayer",
     "WishartPosterior",

@@ -12,6 +12,7 @@ from .latent_variable_dgp import LatentVariableDGP
 from .nngp import NNGP
 from .observations import observation_distribution
 from .posterior import Posterior
+from .sghmc_dgp import SGHMCDGP
 
 __all__ = [
     "DGP",
@@ -19,6 +20,7 @@ __all__ = [
     "DWP",
     "GWI",
     "NNGP",
+    "SGHMCDGP",
     "ConditionalVAE",
     "DeepKernelProcess",
     "LatentSamples",

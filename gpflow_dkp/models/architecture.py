@@ -12,6 +12,7 @@ from gpflow.kernels import Kernel
 
 from ..checks import brief, check_flag, check_positive, check_positive_integer, check_seed
 from ..layers import Encoder, FeatureLayer, LatentVariableLayer, SparseGP
+from ..layers.features.latent_variable import START_VARIANCE
 from .checks import check_arrays
 from .from_data import cluster, kernel_maker
 
@@ -44,13 +45,13 @@ def build_layers(
     *,
     num_outputs: int,
     num_inducing: int,
-    latent_dim: int,
-    latent_variance: float,
     num_inner_gps: int,
-    amortised: bool,
-    whiten: bool,
     kernel: str | Kernel,
     seed: int,
+    latent_dim: int = 1,
+    latent_variance: float = START_VARIANCE,
+    amortised: bool = True,
+    whiten: bool = True,
 ) -> list[FeatureLayer]:
     """The layers; arguments as in `LatentVariableDGP.from_architecture`."""
     letters = parse_architecture(architecture)

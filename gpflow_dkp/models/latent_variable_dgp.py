@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from ..checks import brief, check_choice, check_flag, check_positive_integer
 from ..jitter import jitters_of
-from ..layers import FeatureLayer, Observed
+from ..layers import FeatureLayer, Observed, SampledGP
 from ..layers.features.latent_variable import (
     START_VARIANCE,
     expected_log_ratio,
@@ -95,6 +95,10 @@ class LatentVariableDGP(MonteCarloModel):
                 f"doubly_reparametrised: it is for inference 'iwvi', got {inference!r}"
             )
         num_features = check_layers(layers)
+        if any(isinstance(layer, SampledGP) for layer in layers):
+            raise ValueError(
+                "layers: got SampledGP among them, needs SparseGP; or take an SGHMCDGP"
+            )
         num_outputs = layers[-1].output_dim_of(num_features)
         check_outputs_of_layers(likelihood, num_outputs)
         super().__init__(
@@ -475,11 +479,7 @@ class LatentVariableDGP(MonteCarloModel):
         :param Xnew: [N, D].
         """
         check_positive_integer("num_samples", num_samples)
-        X = self.check_inputs(Xnew)
-        features = tf.tile(X[None], [num_samples, 1, 1])
-        for layer, layer_seed in zip(self.layers, split(seed, len(self.layers)), strict=True):
-            features = layer.prior_sample(features, seed=layer_seed)
-        return features
+        return prior_through(self.layers, self.check_inputs(Xnew), num_samples, seed)
 
     # For training
 
@@ -509,18 +509,7 @@ class LatentVariableDGP(MonteCarloModel):
 
     def locate_failure(self, X: tf.Tensor, seed: Seed) -> str:
         """One clause naming the first layer whose values at X [N, D] are not finite."""
-        features = X[:, None]
-        for number, layer in enumerate(self.layers, 1):
-            where = f"layer {number} of {len(self.layers)} ({type(layer).__name__})"
-            draw = layer.sample(seed=seed)
-            if layer is self.output_layer:
-                values = layer.marginals(features, draw)
-            else:
-                features = layer.condition(draw, features, seed=seed)
-                values = (features,)
-            if not all(all_finite(value) for value in values):
-                return f"{where} gives values that are not finite"
-        return EVERY_LAYER_FINITE
+        return failing_layer(self.layers, X, seed)
 
     @property
     def _latent_layers(self) -> list[Any]:
@@ -562,6 +551,32 @@ def check_layers(layers: Sequence[FeatureLayer]) -> int:
             )
         columns = layer.output_dim_of(columns)
     return num_features
+
+
+def prior_through(
+    layers: Sequence[FeatureLayer], X: tf.Tensor, num_samples: int, seed: Seed
+) -> tf.Tensor:
+    """Joint draws of the last layer's function from the prior at X [N, D]: [S, N, P]."""
+    features = tf.tile(X[None], [num_samples, 1, 1])
+    for layer, layer_seed in zip(layers, split(seed, len(layers)), strict=True):
+        features = layer.prior_sample(features, seed=layer_seed)
+    return features
+
+
+def failing_layer(layers: Sequence[FeatureLayer], X: tf.Tensor, seed: Seed) -> str:
+    """One clause naming the first of the layers whose values at X [N, D] are not finite."""
+    features = X[:, None]
+    for number, layer in enumerate(layers, 1):
+        where = f"layer {number} of {len(layers)} ({type(layer).__name__})"
+        draw = layer.sample(seed=seed)
+        if layer is layers[-1]:
+            values = layer.marginals(features, draw)
+        else:
+            features = layer.condition(draw, features, seed=seed)
+            values = (features,)
+        if not all(all_finite(value) for value in values):
+            return f"{where} gives values that are not finite"
+    return EVERY_LAYER_FINITE
 
 
 def _draw_each(

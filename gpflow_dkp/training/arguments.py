@@ -15,6 +15,7 @@ from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..checks import brief, check_positive_integer
+from ..models import SGHMCDGP
 from ..random import as_seed
 from .history import History
 
@@ -29,8 +30,21 @@ def check_model(model: BayesianModel) -> None:
             f"model: got {brief(model)}, needs a model of gpflow_dkp.models or a GPflow model with a "
             "training loss"
         )
+    if isinstance(model, SGHMCDGP):
+        raise ValueError(
+            "model: got an SGHMCDGP, whose inducing values are sampled; call gpflow_dkp.training.sample"
+        )
     if not model.trainable_variables:
         raise ValueError("fit: the model has no trainable variables")
+
+
+def check_sampled_model(model: BayesianModel) -> None:
+    """Raise `ValueError` for what is no model whose inducing values are sampled."""
+    if not isinstance(model, SGHMCDGP):
+        raise ValueError(
+            f"model: got {brief(model)}, needs an SGHMCDGP; other models are trained by "
+            "gpflow_dkp.training.fit"
+        )
 
 
 def check_integer(name: str, value: int) -> None:

@@ -171,7 +171,7 @@ def run(
     check_patience(patience, validation_data)
     called = check_callbacks(callbacks)
     check_progress(progress)
-    items: dict[str, tf.Module] = {"model": model, "optimizer": trainer.optimizer}
+    items: dict[str, tf.Module] = {"model": model, **trainer.state}
     best = None
     of_num_steps = list(trainer.of_num_steps)
     trainer.settings["patience"] = patience

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -83,11 +83,14 @@ class BoundObjective(Objective):
         """The model's."""
         return self._model.samples_to_share()
 
-    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share) -> Value:
-        """The bound of the whole training set from a minibatch, whatever the model's `num_data`."""
+    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share, **given: Any) -> Value:
+        """The bound of the whole training set from a minibatch, whatever the model's `num_data`.
+
+        :param given: further arguments of the model's `elbo_terms`, for a share that is whole.
+        """
         model = self._model
         if share.is_whole:
-            expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows)
+            expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows, **given)
         else:
             expected, log_ratio = self._terms_of(share, batch, seed)
         num_data, size = (tf.cast(n, expected.dtype) for n in (self._num_data, batch.size))

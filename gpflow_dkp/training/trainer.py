@@ -62,6 +62,8 @@ class Trainer:
     `of_num_steps`, which arguments make it depend on how long it is.
     """
 
+    _check = staticmethod(check_model)
+
     def __init__(
         self,
         model: BayesianModel,
@@ -78,7 +80,7 @@ class Trainer:
         seed: int = 0,
         strategy: tf.distribute.Strategy | None = None,
     ) -> None:
-        check_model(model)
+        self._check(model)
         if num_steps is not None:
             check_positive_integer("num_steps", num_steps)
         if max_seconds is not None:
@@ -171,6 +173,11 @@ class Trainer:
         if self.max_seconds is not None:
             return Seconds(self.max_seconds, self.num_steps)
         return self._until_flat() if self.num_steps is None else Steps(self.num_steps)
+
+    @property
+    def state(self) -> dict[str, tf.Module]:
+        """What a checkpoint has beside the model."""
+        return {"optimizer": self.optimizer}
 
     def restart(self, data: RegressionData, seed: int) -> None:
         """Begin another run of the model, whose parameters have other values, with nothing compiled again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ from bayesian_benchmarks import get_dataset, load_experiment, run_task
 from bayesian_benchmarks.datasets import list_datasets, uci_collection
 from bayesian_benchmarks.errors import ConfigError, DataFileError
 from bayesian_benchmarks.models import list_models, model_source
+from bayesian_benchmarks.models.sghmc import steps_of_chain
 from bayesian_benchmarks.report import format_table, summarise
 from bayesian_benchmarks.report.paper import paper_results
-from bayesian_benchmarks.settings import Decay, DensitySettings, Settings
+from bayesian_benchmarks.settings import Decay, DensitySettings, Settings, SGHMCSettings
 from bayesian_benchmarks.store import ResultRow
+from bayesian_benchmarks.sweep.run import Run
 from bayesian_benchmarks.tasks.density import METRICS, predict_in_batches
 
 SETTINGS = DensitySettings(
@@ -96,8 +99,7 @@ def test_every_arrangement_is_a_model() -> None:
     assert {"gp", "gp-gp", "gp-gp-gp", "lv-gp:vi", "gp-lv-gp:iwvi", "lv-lv-gp:vi"} <= names
     assert {"cvae-0", "cvae-50", "cvae-100-100"} <= names
     published = {result.model for result in paper_results("salimbeni2019")}
-    by_sampling = {name for name in published if name.endswith(":sghmc")}  # a baseline of Table 2
-    assert published - by_sampling <= names
+    assert published <= names
     built = model_source("gp-lv-gp:iwvi").build(
         np.zeros((20, 2)) + np.arange(20)[:, None],
         np.ones((20, 1)),
@@ -113,6 +115,31 @@ def test_every_arrangement_is_a_model() -> None:
     assert (built.inference, built.num_importance_samples, built.num_data) == ("iwvi", 2, 20)
 
 
+@pytest.mark.parametrize("num_steps", [1, 4, 7, 29, 19_999, 20_000, 100_000])
+def test_a_chain_has_all_the_steps_and_half_of_them_at_least_before_what_it_keeps(
+    num_steps: int,
+) -> None:
+    settings = DensitySettings(num_steps=num_steps)
+    num_burn_in, num_samples, thinning = steps_of_chain(settings)
+    total = num_burn_in + num_samples * thinning
+    assert total == num_steps or (num_steps, total) == (1, 2)  # one of each
+    assert num_burn_in >= num_steps // 2
+    if num_steps >= 20_000:
+        assert (num_samples, thinning) == (2_000, 5)
+
+
+def test_settings_of_the_sampler_are_of_its_models_only() -> None:
+    """Others' rows are as they were, and a chain's say all of it."""
+    sampled = Run("density", "servo", 0, "gp:sghmc", 0, 0, DensitySettings())
+    chain = json.loads(sampled.settings_json)["sghmc"]
+    assert chain["temperature"] == 1.0
+    assert set(chain) == set(SGHMCSettings.model_fields)
+    for name in set(list_models("density")) - {"gp:sghmc"}:
+        if not name.endswith(":sghmc"):
+            other = Run("density", "servo", 0, name, 0, 0, DensitySettings())
+            assert "sghmc" not in json.loads(other.settings_json), name
+
+
 def test_settings_of_another_task_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="lv-gp:vi is a model of density; it cannot be run in reg"
@@ -120,7 +147,7 @@ def test_settings_of_another_task_are_refused() -> None:
         run_task("diabetes", "lv-gp:vi", settings=Settings())
 
 
-@pytest.mark.parametrize("model", ["gp", "lv-gp-gp:iwvi", "cvae-50"])
+@pytest.mark.parametrize("model", ["gp", "lv-gp-gp:iwvi", "cvae-50", "gp-gp:sghmc"])
 def test_a_short_run_has_every_metric(model: str) -> None:
     def run() -> dict[str, float]:
         return run_task("diabetes", model, task="density", depth=0, settings=SETTINGS)

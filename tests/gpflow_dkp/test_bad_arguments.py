@@ -10,8 +10,9 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from gpflow_dkp import layers, models
+from gpflow_dkp import layers, models, training
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(20, 2))
@@ -59,6 +60,17 @@ GOOD: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         models.LatentVariableDGP.from_architecture,
         lambda: {"architecture": "LV-GP", "data": DATA, "num_inducing": 4},
     ),
+    "SGHMCDGP": (
+        models.SGHMCDGP,
+        lambda: {
+            "layers": [layers.SampledGP(kernels(1)[0], Z, num_latent_gps=1)],
+            "likelihood": noise(),
+        },
+    ),
+    "SGHMCDGP.from_data": (
+        models.SGHMCDGP.from_data,
+        lambda: {"X": X, "Y": DATA[1], "num_inducing": 4},
+    ),
     "ConditionalVAE": (models.ConditionalVAE, lambda: {"num_features": 2}),
     **{
         layer.__name__: (layer, lambda: {"num_inducing": 5, "width": 2})
@@ -72,6 +84,11 @@ GOOD: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         layers.SparseGP,
         lambda: {"kernel": kernels(1)[0], "inducing_variable": Z, "num_latent_gps": 2},
     ),
+    "SampledGP": (
+        layers.SampledGP,
+        lambda: {"kernel": kernels(1)[0], "inducing_variable": Z, "num_latent_gps": 2},
+    ),
+    "SGHMC": (training.SGHMC, lambda: {"variables": [tf.Variable(np.zeros(3))]}),
     "Encoder": (layers.Encoder, lambda: {"input_dim": 3}),
 }
 

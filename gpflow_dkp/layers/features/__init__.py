@@ -3,6 +3,7 @@
 from .base import FeatureLayer, Observed
 from .independent_gps import IndependentGPs
 from .latent_variable import Encoder, LatentVariableLayer
+from .sampled_gp import SampledGP
 from .sparse_gp import SparseGP
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "IndependentGPs",
     "LatentVariableLayer",
     "Observed",
+    "SampledGP",
     "SparseGP",
 ]

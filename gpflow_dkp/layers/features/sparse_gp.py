@@ -1,8 +1,9 @@
-"""The sparse Gaussian-process layer: inducing values with a free Gaussian posterior."""
+"""Gaussian-process layers with inducing points; the one whose inducing values have a Gaussian posterior."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import abc
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -39,6 +40,16 @@ class WhitenedPosterior(NamedTuple):
     excess: tf.Tensor
     log_ratio: tf.Tensor
 
+    @check_shapes("basis: [R, M]", "return: [R, L]")
+    def mean_at(self, basis: tf.Tensor) -> tf.Tensor:
+        """Mean [R, L] of the L GPs at points of this basis [R, M]."""
+        return basis @ self.mean
+
+    @check_shapes("basis: [N, K, M]", "return: [N, L, K, K]")
+    def excess_at(self, basis: tf.Tensor) -> tf.Tensor:
+        """Covariance of the L GPs at N sets of K points, minus the prior's."""
+        return quadratic_forms(basis, self.excess)
+
 
 class LatentMarginals(NamedTuple):
     """What inducing points say of the L GPs at each of R points.
@@ -55,34 +66,23 @@ class LatentMarginals(NamedTuple):
     variance: tf.Tensor
 
 
-class SparseGP(FeatureLayer):
-    """L independent GPs of one kernel, with inducing values u ~ q(u) = N(q_mu, q_sqrt q_sqrt^T).
+class InducingGP(FeatureLayer):
+    """L independent GPs of one kernel given their inducing values; a subclass says how these are drawn.
 
     Their outputs, or a fixed linear projection of them to P columns, are added to the mean function:
-    f(x) = m(x) + W g(x) ([ICML19] section 2, docs/mathematics.md 8). One L is GPflow's SVGP.
+    f(x) = m(x) + W g(x) ([ICML19] section 2, docs/mathematics.md 8).
 
     The Cholesky factor of the inducing covariance and the solves have no sample dimension: points and
-    their samples stand side by side.
+    their samples stand side by side. A draw of the inducing values has the factor `tril`, `log_ratio`, and
+    what it says of points by `mean_at` and `excess_at`, as `WhitenedPosterior`.
 
     :param kernel: any GPflow kernel on the layer's inputs, shared by the L GPs.
     :param inducing_variable: Z [M, D], an array or GPflow inducing points.
     :param num_latent_gps: L.
     :param mean_function: m, a GPflow mean function of P columns; default zero.
     :param projection: W [P, L], fixed; default the identity.
-    :param whiten: q is of L^{-1} u with L the factor of the inducing covariance, rather than of u.
-    :param q_sqrt_scale: starting value of `q_sqrt`, as a multiple of the identity.
 
-    Variational parameters: `q_mu` [M, L] and lower-triangular `q_sqrt` [L, M, M], as in GPflow. `jitter`
-    is added to the inducing covariance and to that of points drawn jointly.
-
-    >>> layer = gpflow_dkp.layers.SparseGP(gpflow.kernels.SquaredExponential(), X[:3], 2)
-    >>> mean, variance = layer.marginals(X)
-    >>> mean.shape, np.allclose(variance, 1.0)  # q starts at the prior
-    (TensorShape([10, 2]), True)
-    >>> layer.start_at_regression(X, np.hstack([Y, -Y]), noise_variance=0.1)
-    >>> mean, variance = layer.marginals(X)
-    >>> np.allclose(mean[:, 0], -mean[:, 1]), bool(np.all(variance < 1.0))
-    (True, True)
+    `jitter` is added to the inducing covariance and to that of points drawn jointly.
     """
 
     _TF_MODULE_IGNORED_PROPERTIES = IGNORING_JITTER
@@ -95,13 +95,10 @@ class SparseGP(FeatureLayer):
         *,
         mean_function: MeanFunction | None = None,
         projection: np.ndarray | None = None,
-        whiten: bool = True,
-        q_sqrt_scale: float = 1.0,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         check_positive_integer("num_latent_gps", num_latent_gps)
-        check_positive("q_sqrt_scale", q_sqrt_scale)
         if not isinstance(kernel, Kernel):
             raise ValueError(f"kernel: got {type(kernel).__name__}, needs a GPflow kernel")
         if projection is not None:
@@ -121,11 +118,7 @@ class SparseGP(FeatureLayer):
         self.num_latent_gps = num_latent_gps
         self.mean_function = mean_function
         self.projection = projection
-        self.whiten = whiten
         self.jitter = jitter_variable()
-        eye = np.tile(np.eye(self.num_inducing), [num_latent_gps, 1, 1])
-        self.q_mu = Parameter(np.zeros([self.num_inducing, num_latent_gps]))
-        self.q_sqrt = Parameter(q_sqrt_scale * eye, transform=triangular())
 
     @property
     def num_inducing(self) -> int:
@@ -141,29 +134,15 @@ class SparseGP(FeatureLayer):
         """P."""
         return self.num_latent_gps if self.projection is None else self.projection.shape[0]
 
-    @check_shapes(
-        "return.tril: [M, M]",
-        "return.mean: [M, L]",
-        "return.excess: [L, M, M]",
-        "return.log_ratio: []",
-    )
-    def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> WhitenedPosterior:
-        """q of L^{-1} u, whatever `whiten` says; u is integrated out, nothing is drawn."""
-        tril = cholesky(self._inducing_covariance())
-        mean, root = tf.convert_to_tensor(self.q_mu), tf.convert_to_tensor(self.q_sqrt)
-        if not self.whiten:
-            mean = tf.linalg.triangular_solve(tril, mean)
-            root = tf.linalg.triangular_solve(tf.broadcast_to(tril, tf.shape(root)), root)
-        eye = tf.eye(self.num_inducing, dtype=root.dtype)
-        parts = tf.split(root, part_sizes(self.num_latent_gps))
-        covariance = tf.concat([outer_product(part) for part in parts], 0)
-        return WhitenedPosterior(tril, mean, covariance - eye, -gauss_kl(mean, root))
+    @abc.abstractmethod
+    def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> Any:
+        """What stands for the inducing values: a named tuple of `tril`, `log_ratio` and more."""
 
     @inherit_check_shapes
     def marginals(
         self,
         features: tf.Tensor,
-        draw: WhitenedPosterior | None = None,
+        draw: Any = None,
         *,
         full_cov: bool = False,
     ) -> MeanAndVariance:
@@ -190,7 +169,7 @@ class SparseGP(FeatureLayer):
     @inherit_check_shapes
     def condition(
         self,
-        draw: WhitenedPosterior,
+        draw: Any,
         features: tf.Tensor,
         *,
         seed: Seed = None,
@@ -224,20 +203,139 @@ class SparseGP(FeatureLayer):
     @check_shapes(
         "points: [R, D]",
         "draw.tril: [M, M]",
-        "draw.mean: [M, L]",
-        "draw.excess: [L, M, M]",
         "return.basis: [R, M]",
         "return.prior_variance: [R, 1]",
         "return.mean: [R, L]",
         "return.variance: [R, L]",
     )
-    def latent_marginals(self, points: tf.Tensor, draw: WhitenedPosterior) -> LatentMarginals:
+    def latent_marginals(self, points: tf.Tensor, draw: Any) -> LatentMarginals:
         """Mean and variance of the L GPs at points [R, D], with what they are made of."""
         basis = self._whitened_cross(points, draw)
         prior_variance = self.kernel(points, full_cov=False)[:, None]
-        variance = prior_variance + quadratic_forms(basis[:, None], draw.excess)[..., 0, 0]
+        variance = prior_variance + draw.excess_at(basis[:, None])[..., 0, 0]
         variance = tf.maximum(variance, MIN_VARIANCE[variance.dtype])
-        return LatentMarginals(basis, prior_variance, basis @ draw.mean, variance)
+        return LatentMarginals(basis, prior_variance, draw.mean_at(basis), variance)
+
+    @inherit_check_shapes
+    def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:
+        """Joint draws of f from the prior at features [S, N, D]: [S, N, P]; costs O(S N^3)."""
+        tril = cholesky(self._with_jitter(self.kernel(features)))
+        shape = tf.concat([tf.shape(features)[:-1], [self.num_latent_gps]], 0)
+        draw = tril @ normal(tf.unstack(shape), as_seed(seed), tril.dtype)
+        return _unflatten(self._outputs(_flatten(draw), _flatten(features)), features)
+
+    def _inducing_covariance(self) -> tf.Tensor:
+        return self._with_jitter(covariances.Kuu(self.inducing_variable, self.kernel))
+
+    def _with_jitter(self, covariance: tf.Tensor) -> tf.Tensor:
+        return covariance + self.jitter * tf.eye(tf.shape(covariance)[-1], dtype=covariance.dtype)
+
+    def _whitened_cross(self, flat: tf.Tensor, draw: Any) -> tf.Tensor:
+        """A^T = k(x, Z) L^{-T} [R, M] at points [R, D]: f's mean is its product with the whitened mean."""
+        cross = covariances.Kuf(self.inducing_variable, self.kernel, flat)
+        return transpose(tf.linalg.triangular_solve(draw.tril, cross))
+
+    def _joint_latent(self, features: tf.Tensor, draw: Any) -> MeanAndVariance:
+        """Means [S, N, L] of the L GPs at N points of S samples, and covariances [S, L, N, N]."""
+        flat = self._whitened_cross(_flatten(features), draw)
+        covariance = self.kernel(features)[:, None]
+        covariance += draw.excess_at(_unflatten(flat, features))
+        return _unflatten(draw.mean_at(flat), features), covariance
+
+    def _own_tril(
+        self,
+        features: tf.Tensor,
+        draw: Any,
+        covariance: tf.Tensor,
+        tril: tf.Tensor,
+    ) -> tf.Tensor:
+        """The factor of a covariance whose row k has the gradient of the k-th point's features alone."""
+        # GPflow's kernels take batches of one set of points, not of two.
+        num_points = features.shape[1]
+        others = tf.stop_gradient(features)
+        cross = self.kernel(tf.concat([features, others], 1))[:, None, :num_points, num_points:]
+        whitened = _unflatten(self._whitened_cross(_flatten(features), draw), features)
+        products = tf.einsum("nkm,lmi->nlik", tf.stop_gradient(whitened), draw.excess)
+        cross += tf.matmul(whitened[:, None], products)
+        return _tril_of_own_rows(tril, cross, tf.linalg.diag_part(covariance) + self.jitter)
+
+    def _outputs(self, latent: tf.Tensor, flat: tf.Tensor) -> tf.Tensor:
+        """m(x) + W g(x) [R, P] of g [R, L] at points [R, D]."""
+        if self.projection is not None:
+            latent = tf.matmul(latent, self.projection, transpose_b=True)
+        return latent if self.mean_function is None else latent + self.mean_function(flat)
+
+
+class SparseGP(InducingGP):
+    """L independent GPs of one kernel, with inducing values u ~ q(u) = N(q_mu, q_sqrt q_sqrt^T).
+
+    Their outputs, or a fixed linear projection of them to P columns, are added to the mean function:
+    f(x) = m(x) + W g(x) ([ICML19] section 2, docs/mathematics.md 8). One L is GPflow's SVGP.
+
+    :param kernel: any GPflow kernel on the layer's inputs, shared by the L GPs.
+    :param inducing_variable: Z [M, D], an array or GPflow inducing points.
+    :param num_latent_gps: L.
+    :param mean_function: m, a GPflow mean function of P columns; default zero.
+    :param projection: W [P, L], fixed; default the identity.
+    :param whiten: q is of L^{-1} u with L the factor of the inducing covariance, rather than of u.
+    :param q_sqrt_scale: starting value of `q_sqrt`, as a multiple of the identity.
+
+    Variational parameters: `q_mu` [M, L] and lower-triangular `q_sqrt` [L, M, M], as in GPflow. `jitter`
+    is added to the inducing covariance and to that of points drawn jointly.
+
+    >>> layer = gpflow_dkp.layers.SparseGP(gpflow.kernels.SquaredExponential(), X[:3], 2)
+    >>> mean, variance = layer.marginals(X)
+    >>> mean.shape, np.allclose(variance, 1.0)  # q starts at the prior
+    (TensorShape([10, 2]), True)
+    >>> layer.start_at_regression(X, np.hstack([Y, -Y]), noise_variance=0.1)
+    >>> mean, variance = layer.marginals(X)
+    >>> np.allclose(mean[:, 0], -mean[:, 1]), bool(np.all(variance < 1.0))
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        inducing_variable: InducingVariables | tf.Tensor,
+        num_latent_gps: int,
+        *,
+        mean_function: MeanFunction | None = None,
+        projection: np.ndarray | None = None,
+        whiten: bool = True,
+        q_sqrt_scale: float = 1.0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            kernel,
+            inducing_variable,
+            num_latent_gps,
+            mean_function=mean_function,
+            projection=projection,
+            name=name,
+        )
+        check_positive("q_sqrt_scale", q_sqrt_scale)
+        self.whiten = whiten
+        eye = np.tile(np.eye(self.num_inducing), [num_latent_gps, 1, 1])
+        self.q_mu = Parameter(np.zeros([self.num_inducing, num_latent_gps]))
+        self.q_sqrt = Parameter(q_sqrt_scale * eye, transform=triangular())
+
+    @check_shapes(
+        "return.tril: [M, M]",
+        "return.mean: [M, L]",
+        "return.excess: [L, M, M]",
+        "return.log_ratio: []",
+    )
+    def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> WhitenedPosterior:
+        """q of L^{-1} u, whatever `whiten` says; u is integrated out, nothing is drawn."""
+        tril = cholesky(self._inducing_covariance())
+        mean, root = tf.convert_to_tensor(self.q_mu), tf.convert_to_tensor(self.q_sqrt)
+        if not self.whiten:
+            mean = tf.linalg.triangular_solve(tril, mean)
+            root = tf.linalg.triangular_solve(tf.broadcast_to(tril, tf.shape(root)), root)
+        eye = tf.eye(self.num_inducing, dtype=root.dtype)
+        parts = tf.split(root, part_sizes(self.num_latent_gps))
+        covariance = tf.concat([outer_product(part) for part in parts], 0)
+        return WhitenedPosterior(tril, mean, covariance - eye, -gauss_kl(mean, root))
 
     @check_shapes("X: [N_B, D]", "targets: [N_B, L]")
     def start_at_regression(
@@ -277,55 +375,6 @@ class SparseGP(FeatureLayer):
     def prior_kl(self) -> tf.Tensor:
         """KL(q(u) || p(u)) summed over the L GPs []."""
         return -self.sample().log_ratio
-
-    @inherit_check_shapes
-    def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:
-        """Joint draws of f from the prior at features [S, N, D]: [S, N, P]; costs O(S N^3)."""
-        tril = cholesky(self._with_jitter(self.kernel(features)))
-        shape = tf.concat([tf.shape(features)[:-1], [self.num_latent_gps]], 0)
-        draw = tril @ normal(tf.unstack(shape), as_seed(seed), tril.dtype)
-        return _unflatten(self._outputs(_flatten(draw), _flatten(features)), features)
-
-    def _inducing_covariance(self) -> tf.Tensor:
-        return self._with_jitter(covariances.Kuu(self.inducing_variable, self.kernel))
-
-    def _with_jitter(self, covariance: tf.Tensor) -> tf.Tensor:
-        return covariance + self.jitter * tf.eye(tf.shape(covariance)[-1], dtype=covariance.dtype)
-
-    def _whitened_cross(self, flat: tf.Tensor, draw: WhitenedPosterior) -> tf.Tensor:
-        """A^T = k(x, Z) L^{-T} [R, M] at points [R, D]: f's mean is its product with the whitened mean."""
-        cross = covariances.Kuf(self.inducing_variable, self.kernel, flat)
-        return transpose(tf.linalg.triangular_solve(draw.tril, cross))
-
-    def _joint_latent(self, features: tf.Tensor, draw: WhitenedPosterior) -> MeanAndVariance:
-        """Means [S, N, L] of the L GPs at N points of S samples, and covariances [S, L, N, N]."""
-        flat = self._whitened_cross(_flatten(features), draw)
-        covariance = self.kernel(features)[:, None]
-        covariance += quadratic_forms(_unflatten(flat, features), draw.excess)
-        return _unflatten(flat @ draw.mean, features), covariance
-
-    def _own_tril(
-        self,
-        features: tf.Tensor,
-        draw: WhitenedPosterior,
-        covariance: tf.Tensor,
-        tril: tf.Tensor,
-    ) -> tf.Tensor:
-        """The factor of a covariance whose row k has the gradient of the k-th point's features alone."""
-        # GPflow's kernels take batches of one set of points, not of two.
-        num_points = features.shape[1]
-        others = tf.stop_gradient(features)
-        cross = self.kernel(tf.concat([features, others], 1))[:, None, :num_points, num_points:]
-        whitened = _unflatten(self._whitened_cross(_flatten(features), draw), features)
-        products = tf.einsum("nkm,lmi->nlik", tf.stop_gradient(whitened), draw.excess)
-        cross += tf.matmul(whitened[:, None], products)
-        return _tril_of_own_rows(tril, cross, tf.linalg.diag_part(covariance) + self.jitter)
-
-    def _outputs(self, latent: tf.Tensor, flat: tf.Tensor) -> tf.Tensor:
-        """m(x) + W g(x) [R, P] of g [R, L] at points [R, D]."""
-        if self.projection is not None:
-            latent = tf.matmul(latent, self.projection, transpose_b=True)
-        return latent if self.mean_function is None else latent + self.mean_function(flat)
 
 
 def _tril_of_own_rows(tril: tf.Tensor, cross: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:

@@ -12,12 +12,23 @@ import tensorflow as tf
 from gpflow.kernels import SquaredExponential
 from model_cases import make_kernels, make_model, regression_data, scatter
 
-from gpflow_dkp.models import DIWP, MonteCarloModel
+from gpflow_dkp.layers import SampledGP
+from gpflow_dkp.models import DIWP, SGHMCDGP, MonteCarloModel
 
 NUM_FEATURES = 7
 """Of a model whose inputs have more features than there are inducing points."""
 
-CASES = ("DWP", "DGP", "DIWP", "DIWP of many features", "NNGP", "LV-GP-GP", "GP-LV-GP", "Softmax")
+CASES = (
+    "DWP",
+    "DGP",
+    "DIWP",
+    "DIWP of many features",
+    "NNGP",
+    "LV-GP-GP",
+    "GP-LV-GP",
+    "SGHMC",
+    "Softmax",
+)
 WITH_DRAWS = tuple(case for case in CASES if case != "NNGP")
 """Those whose predictions are of several samples."""
 
@@ -26,12 +37,26 @@ def fresh_model(case: str) -> MonteCarloModel:
     """A model of its own, to be changed."""
     if "LV" in case:
         return latent_variable_cases.make_model(case)
+    if case == "SGHMC":
+        return sampled_model()
     if case == "Softmax":
         likelihood = gpflow.likelihoods.Softmax(3)
         return make_model("DWP", 3, likelihood=likelihood)
     if case == "DIWP of many features":
         return diwp_of_many_features()
     return make_model(case, 3)
+
+
+def sampled_model() -> SGHMCDGP:
+    """Two layers with more kept values than most tests take."""
+    rng = np.random.default_rng(1)
+    layers = [
+        SampledGP(SquaredExponential(lengthscales=0.9), rng.uniform(-2.0, 2.0, (4, 2)), number)
+        for number in (2, 1)
+    ]
+    for layer in layers:
+        layer.keep(rng.normal(size=[7, *layer.values.shape]))
+    return SGHMCDGP(layers, gpflow.likelihoods.Gaussian(0.2))
 
 
 def diwp_of_many_features(**settings: Any) -> DIWP:
