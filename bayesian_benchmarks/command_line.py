@@ -110,13 +110,17 @@ def exit_code_of(name: str, do: Callable[[], int]) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         _forget_output()
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _Terminated) as reason:
         print(
             f"{name}: interrupted; what is finished is stored, and the same command goes on "
             "from there.",
             file=sys.stderr,
         )
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(reason, _Terminated) else signal.SIGINT)
+
+
+class _Terminated(BaseException):
+    """SIGTERM, which no `except Exception` is to catch."""
 
 
 @contextlib.contextmanager
@@ -125,7 +129,11 @@ def _terminated_in_order() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+    def terminate(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:

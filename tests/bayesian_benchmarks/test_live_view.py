@@ -247,6 +247,7 @@ def test_a_terminated_sweep_writes_checkpoints_and_leaves_the_terminal_in_order(
     code, seen = on_a_terminal(SWEEP, " 4 of 30", terminate, FAKE_STEP_SECONDS="0.3")
     assert code == 128 + signal.SIGTERM, seen
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
+    assert "interrupted; what is finished is stored" in seen[seen.rindex(SHOW) :]
     assert list(folder.glob("runs/*/checkpoint/state.json"))
     assert not list(folder.glob("runs/*.sweep-*"))
 
