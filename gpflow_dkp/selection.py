@@ -262,8 +262,8 @@ def select_gwi(
         callable as in `GWI`, of which every training gets a copy as it is.
     :param likelihood: of labels, such as `gpflow.likelihoods.MultiClass(10)`; None for targets with Gaussian
         noise.
-    :param kernel: "squared_exponential", "matern52" or "relu" with ARD, or a GPflow kernel to start from,
-        itself left as it is.
+    :param kernel: "squared_exponential", "rational_quadratic" or "relu" with ARD, or a GPflow kernel to start
+        from, itself left as it is.
     :param networks: candidates for the mean "net", default the paper's two layers of 10.
     :param noise_variances: candidates for targets.
     :param inducing_factors: candidates for the number of inducing points, in square roots of N.

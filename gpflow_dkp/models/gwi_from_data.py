@@ -101,7 +101,8 @@ class GWIFromData:
         :param mean: "net", as in `net` with the inducing points fixed; "svgp", or a callable as in the
             constructor.
         :param num_inducing: M, default the square root of N.
-        :param kernel: "squared_exponential", "matern52" or "relu" with ARD, or a GPflow kernel to start from.
+        :param kernel: "squared_exponential", "rational_quadratic" or "relu" with ARD, or a GPflow kernel to
+            start from.
         :param likelihood: default Gaussian with the noise variance found.
         :param noise_variance: of the Gaussian likelihood and the start instead.
         :param num_marginal_points: rows for the marginal likelihood; 0 to take the kernel as it is given,

@@ -149,8 +149,8 @@ class LatentVariableDGP(MonteCarloModel):
         :param latent_dim: d of each latent-variable layer.
         :param latent_variance: of q(w) at the start, about; the paper says standard deviations of e^-5.
         :param num_inner_gps: at most; no more than X has columns.
-        :param kernel: "squared_exponential", "matern52" or "relu", with a scale of each column; or a
-            GPflow kernel, of which every GP layer gets a copy as it is.
+        :param kernel: "squared_exponential", "rational_quadratic" or "relu", with a scale of each column; or
+            a GPflow kernel, of which every GP layer gets a copy as it is.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.

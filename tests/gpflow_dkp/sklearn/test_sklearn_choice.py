@@ -20,7 +20,7 @@ def test_the_candidates_are_all_pairs() -> None:
     assert choice.candidates_of("auto", "relu") == [(1, "relu"), (2, "relu"), (3, "relu")]
     assert choice.candidates_of(2, "auto") == [
         (2, "squared_exponential"),
-        (2, "matern52"),
+        (2, "rational_quadratic"),
         (2, "relu"),
     ]
     assert len(choice.candidates_of("auto", "auto")) == 6
@@ -82,7 +82,7 @@ def test_a_candidate_that_fails_is_out(
     failing: int | None = 2
     estimator = NNGPRegressor(**DEEP, depth="auto", verbose=True).fit(X, y)
     assert [line["failure"] for line in estimator.comparison_] == ["", "", "no number"]
-    assert "depth 2, matern52: no number\n" in capsys.readouterr().out
+    assert "depth 2, rational_quadratic: no number\n" in capsys.readouterr().out
     failing = None
     with pytest.raises(TrainingFailed, match="no depth and kernel could be trained"):
         clone(estimator).fit(X, y)
