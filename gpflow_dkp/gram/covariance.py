@@ -184,6 +184,29 @@ def _squared_exponential(kernel: kernels.SquaredExponential, gram: GramBlocks) -
     )
 
 
+@_dispatch.register(kernels.RationalQuadratic)
+def _rational_quadratic(kernel: kernels.RationalQuadratic, gram: GramBlocks) -> GramBlocks:
+    """v (1 + r^2 / (2 alpha))^{-alpha}, whose power is slower by itself than by its logarithm."""
+    if type(kernel).K_r2 is not kernels.RationalQuadratic.K_r2:
+        return _isotropic_stationary(kernel, gram)
+    _require_scalar(kernel, "lengthscales")
+    alpha = tf.convert_to_tensor(kernel.alpha)
+    scale = tf.math.reciprocal(alpha * tf.square(tf.convert_to_tensor(kernel.lengthscales)))
+    log_variance, zero = tf.math.log(tf.convert_to_tensor(kernel.variance)), tf.zeros_like(alpha)
+
+    def power(distances: tf.Tensor) -> tf.Tensor:
+        dtype = distances.dtype
+        power = tf.cast(alpha, dtype) * tf.math.log(1.0 - distances)
+        return tf.exp(tf.cast(log_variance, dtype) - power)
+
+    return GramBlocks(
+        lambda: power(gram.scaled_distances_ii(scale, zero)),
+        lambda: power(gram.scaled_distances_it(scale, zero)),
+        _constant_diag(kernel.variance, gram),
+        full_cov=False,
+    )
+
+
 @_dispatch.register(kernels.Linear)
 def _linear(kernel: kernels.Linear, gram: GramBlocks) -> GramBlocks:
     _require_scalar(kernel, "variance")

@@ -89,8 +89,8 @@ class DeepModel(DeepKernelProcess):
         :param depth: number of layers including the output layer.
         :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D; for models with widths.
-        :param kernel: "squared_exponential", "rational_quadratic" or "relu", the arc-cosine kernel of order 1; or
-            a GPflow kernel, of which every layer gets a copy as it is.
+        :param kernel: "squared_exponential", "rational_quadratic" or "relu", the arc-cosine kernel of order
+            1; or a GPflow kernel, of which every layer gets a copy as it is.
         :param ard: learn a scale of each input feature: a lengthscale or weight variance, or `DIWP`'s
             `input_scale`. Of images they can overfit.
         :param input_bias: learn a shift of each input feature, as [ICML21] does; a stationary kernel
