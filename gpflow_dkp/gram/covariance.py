@@ -70,6 +70,8 @@ def _of_inputs(kernel: kernels.Kernel, inputs: InputBlocks) -> GramBlocks:
         Z = inputs.inducing
         if type(kernel) is kernels.ArcCosine:
             return _arc_cosine_of_inputs(kernel, inputs)
+        if type(kernel) is kernels.RationalQuadratic:
+            return _rational_quadratic_of_inputs(kernel, inputs)
         if type(kernel) in _REDUCTIONS:
             return _combined(kernel, [_of_inputs(child, inputs) for child in kernel.kernels])
         ii, it = (lambda: kernel(Z)), (lambda: kernel(Z, X))
@@ -85,6 +87,17 @@ def _arc_cosine_of_inputs(kernel: kernels.ArcCosine, inputs: InputBlocks) -> Gra
     Z, X = (root * kernel.slice(points)[0] for points in (inputs.inducing, inputs.X))
     weighted = FeatureBlocks(Z, transpose(X), full_cov=inputs.full_cov)
     return _arc_cosine_of_weighted(kernel, _with_bias(kernel, weighted))
+
+
+def _rational_quadratic_of_inputs(
+    kernel: kernels.RationalQuadratic, inputs: InputBlocks
+) -> GramBlocks:
+    """In a third of the time of GPflow's power."""
+    Z, X = (kernel.slice(points)[0] / kernel.lengthscales for points in (inputs.inducing, inputs.X))
+    scaled = FeatureBlocks(Z, transpose(X), full_cov=inputs.full_cov)
+    if scaled.full_cov:
+        return scaled.jointly(lambda joint: _rational_quadratic_of_scaled(kernel, joint))
+    return _rational_quadratic_of_scaled(kernel, scaled)
 
 
 @singledispatch
@@ -186,22 +199,27 @@ def _squared_exponential(kernel: kernels.SquaredExponential, gram: GramBlocks) -
 
 @_dispatch.register(kernels.RationalQuadratic)
 def _rational_quadratic(kernel: kernels.RationalQuadratic, gram: GramBlocks) -> GramBlocks:
-    """v (1 + r^2 / (2 alpha))^{-alpha}, whose power is slower by itself than by its logarithm."""
     if type(kernel).K_r2 is not kernels.RationalQuadratic.K_r2:
         return _isotropic_stationary(kernel, gram)
     _require_scalar(kernel, "lengthscales")
+    inverse_square = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
+    return _rational_quadratic_of_scaled(kernel, gram, inverse_square)
+
+
+def _rational_quadratic_of_scaled(
+    kernel: kernels.RationalQuadratic, gram: GramBlocks, scale: tf.Tensor | float = 1.0
+) -> GramBlocks:
+    """v (1 + scale R / (2 alpha))^{-alpha} of squared distances R, by the logarithm of the power."""
     alpha = tf.convert_to_tensor(kernel.alpha)
-    scale = tf.math.reciprocal(alpha * tf.square(tf.convert_to_tensor(kernel.lengthscales)))
     log_variance, zero = tf.math.log(tf.convert_to_tensor(kernel.variance)), tf.zeros_like(alpha)
 
-    def power(distances: tf.Tensor) -> tf.Tensor:
-        dtype = distances.dtype
-        power = tf.cast(alpha, dtype) * tf.math.log(1.0 - distances)
-        return tf.exp(tf.cast(log_variance, dtype) - power)
+    def power(negative: tf.Tensor) -> tf.Tensor:
+        exponent = tf.cast(alpha, negative.dtype) * tf.math.log(1.0 - negative)
+        return tf.exp(tf.cast(log_variance, negative.dtype) - exponent)
 
     return GramBlocks(
-        lambda: power(gram.scaled_distances_ii(scale, zero)),
-        lambda: power(gram.scaled_distances_it(scale, zero)),
+        lambda: power(gram.scaled_distances_ii(scale / alpha, zero)),
+        lambda: power(gram.scaled_distances_it(scale / alpha, zero)),
         _constant_diag(kernel.variance, gram),
         full_cov=False,
     )

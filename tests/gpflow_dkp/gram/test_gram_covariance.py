@@ -504,3 +504,30 @@ def test_a_matrix_that_is_not_square_has_no_diagonal() -> None:
     """A single column would broadcast."""
     with pytest.raises(ShapeMismatchError, match="matrix"):
         with_diagonal(tf.ones([M, 1], tf.float64), tf.constant(1.0, tf.float64))
+
+
+@pytest.mark.parametrize("full_cov", [False, True])
+def test_rational_quadratic_on_inputs_is_gpflows(full_cov: bool) -> None:
+    """It has a way of its own there: with ARD, on some dimensions, coinciding points among them."""
+    rng = np.random.default_rng(3)
+    Z, X = rng.normal(size=(4, 3)), rng.normal(size=(6, 3))
+    X[2] = Z[1]
+    kernel = gpflow.kernels.RationalQuadratic(1.3, [0.4, 2.0], alpha=0.7, active_dims=[0, 2])
+
+    def gradients(of_gpflow: bool) -> list[np.ndarray]:
+        with tf.GradientTape() as tape:
+            if of_gpflow:
+                blocks = kernel(Z), kernel(Z, X), kernel(X, full_cov=full_cov)
+            else:
+                K = gram.from_inputs(kernel, Z, X, full_cov=full_cov)
+                blocks = K.ii, K.it, K.tt
+            found.append(blocks)
+            value = sum(tf.reduce_sum(tf.sin(block)) for block in blocks)
+        return [part.numpy() for part in tape.gradient(value, kernel.trainable_variables)]
+
+    found: list[tuple[tf.Tensor, ...]] = []
+    ours, theirs = gradients(False), gradients(True)
+    for block, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(block, expected, rtol=0, atol=1e-12)
+    for gradient, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-12)
