@@ -24,7 +24,7 @@ class Shifted(Kernel):
     `shift` is b [D], and starts at 0.
 
     >>> kernel = gpflow_dkp.gram.Shifted(gpflow.kernels.Linear(), num_features=X.shape[1])
-    >>> kernel.shift.assign(X[0])
+    >>> _ = kernel.shift.assign(X[0])
     >>> bool(np.all(kernel(X)[0] == 0.0)), np.allclose(kernel(X), (X - X[0]) @ (X - X[0]).T)
     (True, True)
     """

@@ -280,7 +280,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "kernel from data": (
         lambda: GWI.from_data(X, Y, kernel="matern"),
-        r"kernel: got 'matern', choose one of squared_exponential, relu",
+        r"kernel: got 'matern', choose one of squared_exponential, rational_quadratic, relu",
     ),
     "inducing points from data": (
         lambda: GWI.from_data(X, Y, num_inducing=0),

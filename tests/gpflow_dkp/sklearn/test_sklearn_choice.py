@@ -23,14 +23,14 @@ def test_the_candidates_are_all_pairs() -> None:
         (2, "rational_quadratic"),
         (2, "relu"),
     ]
-    assert len(choice.candidates_of("auto", "auto")) == 6
+    assert len(choice.candidates_of("auto", "auto")) == 9
 
 
 def test_the_candidate_of_the_highest_bound_is_kept() -> None:
     X, y = toy_data()
     auto = DWPRegressor(**DEEP, depth="auto", kernel="auto").fit(X, y)
     bounds = [line["bound"] for line in auto.comparison_]
-    assert len(bounds) == 6
+    assert len(bounds) == 9
     assert bounds == sorted(bounds, reverse=True)
     assert (auto.depth_, auto.kernel_) == tuple(
         auto.comparison_[0][name] for name in ("depth", "kernel")

@@ -130,7 +130,7 @@ def test_the_model_is_that_of_from_data_and_fit() -> None:
     estimator = clone(REGRESSORS["DWP"]).fit(X, y)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     data = (X - X.mean(0)) / X.std(0), ((y - y.mean()) / y.std())[:, None]
-    settings = {"num_samples": 2, "precision": "mixed-gradient"}
+    settings = {"num_samples": 2, "precision": "mixed-gradient", "kernel": "rational_quadratic"}
     model = DWP.from_data(*data, num_inducing=5, seed=seed, **settings)
     history = fit(model, data, num_steps=40, seed=seed, progress=False)
     np.testing.assert_allclose(estimator.history_.elbo, history.elbo, rtol=1e-8)
@@ -144,7 +144,8 @@ def test_minibatches_are_those_of_fit() -> None:
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     data = (X - X.mean(0)) / X.std(0), ((y - y.mean()) / y.std())[:, None]
     build = type(estimator.model_).from_data
-    model = build(*data, num_inducing=5, num_samples=2, seed=seed, precision="mixed-gradient")
+    settings = {"num_samples": 2, "precision": "mixed-gradient", "kernel": "rational_quadratic"}
+    model = build(*data, num_inducing=5, seed=seed, **settings)
     history = fit(model, data, num_steps=40, batch_size=7, seed=seed, progress=False)
     np.testing.assert_allclose(estimator.history_.elbo, history.elbo, rtol=1e-8)
 
@@ -354,7 +355,7 @@ def test_defaults_are_those_of_the_most_special_class() -> None:
     assert (DWPRegressor().minibatch, LatentVariableDGPRegressor().minibatch) == (2000, 1000)
 
 
-@pytest.mark.parametrize(("num_rows", "expected"), [(100, 100), (500, 150), (501, 200)])
+@pytest.mark.parametrize(("num_rows", "expected"), [(100, 100), (500, 150), (501, 300)])
 def test_larger_tables_have_more_inducing_points(num_rows: int, expected: int) -> None:
     X, Y = np.random.default_rng(0).normal(size=(2, num_rows, 1))
     model = DWPRegressor(num_steps=1, batch_size=10, num_samples=1).fit(X, Y[:, 0]).model_
