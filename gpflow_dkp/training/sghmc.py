@@ -59,7 +59,7 @@ class SGHMC(tf.Module):
 
     The mass m of each entry is the root mean square of its gradient, learnt in the steps that `adapt` and
     held in those that are kept. The chain's law is p(v)^{1 / temperature} up to an error of the order of
-    `step_size`^2, and that of the gradient's noise, which nothing corrects for.
+    the squared `step_size`, and that of the gradient's noise, which nothing corrects for.
 
     :param variables: the v, unconstrained, in which p is a density; trainable or not.
     :param step_size: in units of the inverse root of the gradient's size.
