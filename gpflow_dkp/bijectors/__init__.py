@@ -10,5 +10,13 @@ from gpflow_dkp.bijectors.fill_trapezoidal import FillTrapezoidal
 from gpflow_dkp.bijectors.outer_product import OuterProduct
 from gpflow_dkp.bijectors.relative_tril import RelativeTriL
 from gpflow_dkp.bijectors.right_multiply_tril import RightMultiplyTriL
+from gpflow_dkp.bijectors.well_conditioned_tril import WellConditionedTriL
 
-__all__ = ["Congruence", "FillTrapezoidal", "OuterProduct", "RelativeTriL", "RightMultiplyTriL"]
+__all__ = [
+    "Congruence",
+    "FillTrapezoidal",
+    "OuterProduct",
+    "RelativeTriL",
+    "RightMultiplyTriL",
+    "WellConditionedTriL",
+]

@@ -13,7 +13,7 @@ from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.kernels import Kernel
 
-from ...bijectors import RelativeTriL
+from ...bijectors import RelativeTriL, WellConditionedTriL
 from ...checks import check_choice, check_positive_integer, check_seeds
 from ...gram import FeatureBlocks
 from ...linalg import (
@@ -39,6 +39,9 @@ from .base import (
 )
 
 tfb = tfp.bijectors
+
+LEAST_RATIO = 1e-9
+"""Of the smallest eigenvalue of a Lambda to their mean."""
 
 
 class GlobalInducingGP(GramLayer):
@@ -210,9 +213,16 @@ class GlobalInducingGP(GramLayer):
 
 
 def precision_parameter(start: np.ndarray) -> Parameter:
-    """A Cholesky factor [..., M, M], its diagonal trained by the logarithm, the rest relative to it."""
+    """The Cholesky factor of Lambda [..., M, M], with a bound on Lambda's condition number.
+
+    The optimum is singular: of most directions the data say nothing. Without a bound E = Lambda^{-1} grows
+    in them until K + E has lost K to rounding.
+
+    The diagonal is trained by its logarithm, the rest relative to it.
+    """
     filled = tfb.FillScaleTriL(diag_bijector=tfb.Exp(), diag_shift=None)
-    return Parameter(start, transform=tfb.Chain([RelativeTriL(0.1), filled]))
+    transform = tfb.Chain([WellConditionedTriL(LEAST_RATIO), RelativeTriL(0.1), filled])
+    return Parameter(start, transform=transform)
 
 
 @check_shapes("precision_tril: [M, M]", "return: [M, M]")

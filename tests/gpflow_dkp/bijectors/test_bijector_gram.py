@@ -1,4 +1,4 @@
-"""RightMultiplyTriL, RelativeTriL, OuterProduct and Congruence against complex-step Jacobians in NumPy.
+"""Bijectors of triangular and Gram matrices against complex-step Jacobians in NumPy.
 
 Every map here is analytic, so the complex step Im f(x + ih) / h is exact to rounding.
 """
@@ -17,6 +17,7 @@ from gpflow_dkp.bijectors import (
     OuterProduct,
     RelativeTriL,
     RightMultiplyTriL,
+    WellConditionedTriL,
 )
 
 CASES = [(1, 1), (3, 5), (5, 5), (5, 3), (4, 1)]
@@ -68,6 +69,15 @@ def dense(P: int, seed: int, batch: tuple[int, ...] = ()) -> np.ndarray:
 
 def transpose(matrix: np.ndarray) -> np.ndarray:
     return np.swapaxes(matrix, -1, -2)
+
+
+def complex_cholesky(matrix: np.ndarray) -> np.ndarray:
+    """The lower L with L L^T, no conjugate, a complex symmetric matrix."""
+    tril = np.zeros_like(matrix)
+    for j in range(len(matrix)):
+        rest = matrix[j:, j] - tril[j:, :j] @ tril[j, :j]
+        tril[j:, j] = rest / np.sqrt(rest[0])
+    return tril
 
 
 def check_inverse(bijector: Any, x: np.ndarray, atol: float = 1e-11) -> None:
@@ -143,6 +153,45 @@ def test_relative_tril(P: int, scale: float) -> None:
 def test_relative_tril_needs_a_positive_scale() -> None:
     with pytest.raises(ValueError, match=r"scale: got 0.0, needs a positive finite number"):
         RelativeTriL(0.0)
+
+
+@pytest.mark.parametrize("P", [1, 4])
+@pytest.mark.parametrize("ratio", [0.5, 1e-3])
+def test_well_conditioned_tril(P: int, ratio: float) -> None:
+    x = trapezoid(P, P, seed=P)
+
+    def by_hand(vector: np.ndarray) -> np.ndarray:
+        matrix = unpack(vector, P, P)
+        product = matrix @ matrix.T
+        return pack(complex_cholesky(product + ratio * np.trace(product) / P * np.eye(P)), P)
+
+    bijector = WellConditionedTriL(ratio)
+    y = bijector.forward(x).numpy()
+    np.testing.assert_allclose(pack(y, P), by_hand(pack(x, P)), rtol=1e-13)
+    np.testing.assert_allclose(WellConditionedTriL(ratio).inverse(y), x, rtol=1e-9, atol=1e-12)
+    expected = log_abs_det_jacobian(by_hand, pack(x, P))
+    np.testing.assert_allclose(
+        bijector.forward_log_det_jacobian(x), expected, rtol=1e-12, atol=1e-13
+    )
+    batch = np.stack([x, 2.0 * x])
+    np.testing.assert_allclose(bijector.forward(batch)[1], bijector.forward(2.0 * x), rtol=1e-14)
+    assert bijector.forward_log_det_jacobian(batch).shape == (2,)
+
+
+def test_well_conditioned_tril_bounds_the_condition_number() -> None:
+    """Of a factor that double precision cannot invert: entries below the diagonal as large as it."""
+    P, ratio = 60, 1e-6
+    x = np.eye(P) + np.tril(np.ones((P, P)), -1)
+    x[-1, -1] = 1e-12
+    y = WellConditionedTriL(ratio).forward(x).numpy()
+    eigenvalues = np.linalg.eigvalsh(y @ y.T)
+    assert eigenvalues[0] >= ratio / (1.0 + ratio) * np.mean(eigenvalues) * (1.0 - 1e-6)
+    assert eigenvalues[-1] / eigenvalues[0] <= (1.0 + ratio) * P / ratio
+
+
+def test_well_conditioned_tril_needs_a_positive_ratio() -> None:
+    with pytest.raises(ValueError, match=r"ratio: got -1.0, needs a positive finite number"):
+        WellConditionedTriL(-1.0)
 
 
 def test_outer_product_without_rank() -> None:

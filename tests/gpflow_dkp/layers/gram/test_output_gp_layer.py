@@ -275,6 +275,40 @@ def test_variance_is_positive_where_rounding_would_take_it_below_zero(dtype: tf.
     assert np.all(variance < 1e-4)
 
 
+def test_precision_of_any_parameters_can_be_inverted() -> None:
+    """Where the bare factor's inverse has entries of 1e17, beside which double precision has no K."""
+    num_inducing, num_data = 60, 5
+    layer = OutputGP(num_inducing, 1)
+    factor = layer.precision_tril.transform.bijectors[-1].forward(
+        layer.precision_tril.unconstrained_variable
+    )
+    below = np.tril(-10.0 * np.ones_like(factor), -1)
+    layer.precision_tril.unconstrained_variable.assign(
+        layer.precision_tril.transform.bijectors[-1].inverse(factor + below)
+    )
+    rng = np.random.default_rng(0)
+    layer.v.assign(rng.normal(size=(num_inducing, 1)))
+    features = rng.normal(size=(num_inducing + num_data, 3))
+    whole = features @ features.T + 0.1 * np.eye(num_inducing + num_data)
+    K = GramBlocks(
+        whole[:num_inducing, :num_inducing],
+        whole[:num_inducing, num_inducing:],
+        np.diag(whole)[num_inducing:],
+    )
+    # (K + E)^{-1} = L (I + L^T K L)^{-1} L^T needs no inverse of Lambda = L L^T.
+    tril, v = layer.precision_tril.numpy(), layer.v.numpy()
+    B = np.eye(num_inducing) + tril.T @ K.ii @ tril
+    inverse = tril @ np.linalg.solve(B, tril.T)
+    mean, weights = K.it.numpy().T @ inverse @ v, inverse @ v
+    kl = np.trace(np.linalg.inv(B)) - num_inducing + np.linalg.slogdet(B)[1]
+    kl += float(weights.T @ K.ii @ weights)
+    marginals = layer.marginals(K)
+    np.testing.assert_allclose(marginals.mean, mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(marginals.log_ratio, -0.5 * kl, rtol=1e-6)
+    eigenvalues = np.linalg.eigvalsh(tril @ tril.T)
+    assert eigenvalues[-1] / eigenvalues[0] > 1e9
+
+
 def test_sample_draws_nothing() -> None:
     layer, K = output_layer(2), covariance(S)
     first, second = (layer.sample(K.ii, seed=seed) for seed in (0, 1))
