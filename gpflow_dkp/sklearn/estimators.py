@@ -28,7 +28,7 @@ class DeepEstimator(Estimator):
     """A deep kernel process.
 
     :param depth: number of layers, the output layer included; or "auto".
-    :param kernel: as in `Estimator`, or "auto".
+    :param kernel: as in `Estimator`, or "auto"; default "rational_quadratic".
     :param num_inducing: inducing points; default 150 of up to 500 rows, 300 of more. No more are used than
         the training set has distinct rows.
     :param num_samples: of the hidden layers, in training. How these were chosen: docs/estimators.md.
@@ -45,6 +45,7 @@ class DeepEstimator(Estimator):
     """
 
     depth: int | Literal["auto"] = 2
+    kernel: str | Kernel = "rational_quadratic"
     num_inducing: int | None = None
     num_samples: int = 3
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"

@@ -82,7 +82,7 @@ def test_a_candidate_that_fails_is_out(
     failing: int | None = 2
     estimator = NNGPRegressor(**DEEP, depth="auto", verbose=True).fit(X, y)
     assert [line["failure"] for line in estimator.comparison_] == ["", "", "no number"]
-    assert "depth 2, squared_exponential: no number\n" in capsys.readouterr().out
+    assert "depth 2, rational_quadratic: no number\n" in capsys.readouterr().out
     failing = None
     with pytest.raises(TrainingFailed, match="no depth and kernel could be trained"):
         clone(estimator).fit(X, y)
