@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.kernels import Kernel
 
@@ -158,6 +159,15 @@ class GramLayer(gpflow.Module, abc.ABC):
     def infinite_width(self, K_ii: tf.Tensor) -> GramBlocks:
         """The Gram matrix of the inducing points that the layer passes on where nothing is random: K_ii."""
         return GramBlocks.of_inducing(K_ii)
+
+    def posterior_distribution(self, K_ii: tf.Tensor) -> tfp.distributions.Distribution:
+        """Q of what the layer draws at the inducing points, given K_ii [..., M, M], as a TFP distribution.
+
+        :raises NotImplementedError: a layer of one's own that does not state it.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not state its posterior_distribution"
+        )
 
     def propagate(
         self, K: GramBlocks, *, seed: Seed = None, num_samples: int | None = None

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow import Parameter
+from gpflow.base import MeanAndVariance
 from gpflow.kernels import Kernel
 
 from ...bijectors import RelativeTriL, WellConditionedTriL
@@ -149,6 +150,13 @@ class GlobalInducingGP(GramLayer):
         draw = prior_features(K_ii, self.width, num_samples, seed)
         return draw._replace(features=math.sqrt(self._prior_scale * self.width) * draw.features)
 
+    def posterior_distribution(self, K_ii: tf.Tensor) -> tfp.distributions.Distribution:
+        """Q of the functions' values at the inducing points, as rows [..., P, M]."""
+        K = self._prior_scale * tf.convert_to_tensor(K_ii)
+        tril, v = tf.convert_to_tensor(self.precision_tril), tf.convert_to_tensor(self.v)
+        mean, covariance = posterior_moments(K, tril, v)
+        return of_functions(mean, covariance[..., None, :, :])
+
     def condition(
         self,
         draw: FeatureDraw,
@@ -260,6 +268,38 @@ def kl_divergence(noisy: PositiveDefinite, noise_tril: tf.Tensor, v: tf.Tensor) 
     noise_weights = right_multiply(transpose(weights), noise_tril)
     quadratic -= tf.reduce_sum(tf.square(noise_weights), [-2, -1])
     return 0.5 * (num_outputs * shared + quadratic)
+
+
+@check_shapes(
+    "K: [batch..., M, M]",
+    "precision_tril: [M, M]",
+    "v: [M, P]",
+    "return[0]: [batch..., M, P]",
+    "return[1]: [batch..., M, M]",
+)
+def posterior_moments(K: tf.Tensor, precision_tril: tf.Tensor, v: tf.Tensor) -> MeanAndVariance:
+    """Sigma Lambda v [..., M, P] and Sigma = (K^{-1} + Lambda)^{-1} [..., M, M]."""
+    # Sigma = L (I + L^T Lambda L)^{-1} L^T is positive definite (docs/mathematics.md 6).
+    tril = tf.linalg.cholesky(K)
+    root = tf.matmul(tril, precision_tril, transpose_a=True)
+    eye = tf.eye(tf.shape(K)[-1], dtype=K.dtype)
+    inner = tf.linalg.cholesky(eye + tf.matmul(root, root, transpose_b=True))
+    half = tf.linalg.triangular_solve(inner, transpose(tril))
+    covariance = tf.matmul(half, half, transpose_a=True)
+    precision = tf.matmul(precision_tril, precision_tril, transpose_b=True)
+    return covariance @ (precision @ v), covariance
+
+
+@check_shapes("mean: [batch..., M, P]", "covariance: [batch..., groups, M, M]")
+def of_functions(mean: tf.Tensor, covariance: tf.Tensor) -> tfp.distributions.Distribution:
+    """P independent Gaussians over values at M points, as rows [..., P, M].
+
+    :param covariance: of 1 or P groups of functions.
+    """
+    normal_of_each = tfp.distributions.MultivariateNormalTriL(
+        transpose(mean), tf.linalg.cholesky(covariance)
+    )
+    return tfp.distributions.Independent(normal_of_each, reinterpreted_batch_ndims=1)
 
 
 @check_shapes("v: [M, P]", "K: [batch..., M, M]", "return: [batch..., M, P]")

@@ -12,6 +12,7 @@ from check_shapes import check_shapes
 from gpflow import Parameter
 
 from ...checks import check_positive, check_positive_integer
+from ...distributions import InverseWishart
 from ...distributions.inverse_wishart_divergence import expected_log_ratio
 from ...gram import FeatureBlocks, GramBlocks
 from ...jitter import IGNORING_JITTER, jitter_variable
@@ -214,15 +215,23 @@ class InputInverseWishart(GramLayer):
         bartlett = sample_bartlett(dimension, excess, num_samples, seed)
         log_ratio = tf.broadcast_to(log_ratio, tf.shape(bartlett.diag)[:1])
         if forms_omega:
-            Psi = self.delta * tf.eye(self.num_features, dtype=dtype)
-            Psi += tf.matmul(V, V, transpose_b=True)
-            root = inverse_wishart_root(cholesky(Psi), bartlett)
+            root = inverse_wishart_root(cholesky(self._posterior_scale(V)), bartlett)
             return OmegaDraw(left_multiply(Z, root), log_ratio, root)
         columns = tf.concat([tf.sqrt(self.delta) * Z, Z @ V], -1)
         scale = tf.matmul(columns, columns, transpose_b=True)
         chol = cholesky(scale + self.jitter * tf.eye(num_points, dtype=dtype))
         draw = draw_of(chol, chol, bartlett, log_ratio)
         return ScaledDraw(*draw, columns, V, tf.reshape(excess, [1, 1]))
+
+    def posterior_distribution(self, K_ii: tf.Tensor | None = None) -> InverseWishart:
+        """Q(Omega) of the features' covariance [N_0, N_0], whatever the inducing points."""
+        df = self.delta + self.gamma + self.num_features + 1.0
+        return InverseWishart(df, cholesky(self._posterior_scale(tf.convert_to_tensor(self.V))))
+
+    def _posterior_scale(self, V: tf.Tensor) -> tf.Tensor:
+        """delta I + V V^T [N_0, N_0]."""
+        eye = tf.eye(self.num_features, dtype=V.dtype)
+        return self.delta * eye + tf.matmul(V, V, transpose_b=True)
 
     def condition(
         self,

@@ -14,6 +14,7 @@ from gpflow import Parameter
 from gpflow.kernels import Kernel
 
 from ...checks import check_choice, check_positive, check_positive_integer
+from ...distributions import InverseWishart
 from ...distributions.inverse_wishart_divergence import expected_log_ratio, sampled_log_ratio
 from ...gram import FeatureBlocks, GramBlocks
 from ...linalg import (
@@ -130,9 +131,7 @@ class InverseWishartLayer(GramLayer):
         num_samples = num_samples_of(K_ii, num_samples)
         excess = self.delta + self.gamma
         bartlett = sample_bartlett(self.num_inducing, excess, num_samples, seed)
-        V = tf.convert_to_tensor(self.V)
-        Psi = self.delta * K_ii + tf.matmul(V, V, transpose_b=True)
-        prior_tril, posterior_tril = tf.unstack(cholesky(tf.stack([K_ii, Psi])))
+        prior_tril, posterior_tril = self._prior_and_posterior_tril(K_ii)
         log_ratio = self._log_ratio(prior_tril, posterior_tril, bartlett)
         log_ratio = tf.broadcast_to(log_ratio, tf.shape(bartlett.diag)[:1])
         return draw_of(prior_tril, posterior_tril, bartlett, log_ratio)
@@ -155,6 +154,11 @@ class InverseWishartLayer(GramLayer):
         prior_tril = cholesky(K_ii)
         zero = tf.zeros(tf.shape(bartlett.diag)[:1], K_ii.dtype)
         return draw_of(prior_tril, tf.sqrt(delta) * prior_tril, bartlett, zero)
+
+    def posterior_distribution(self, K_ii: tf.Tensor) -> InverseWishart:
+        """Q(G | K) of the Gram matrix [..., M, M]."""
+        _, posterior_tril = self._prior_and_posterior_tril(tf.convert_to_tensor(K_ii))
+        return InverseWishart(self.delta + self.gamma + self.num_inducing + 1.0, posterior_tril)
 
     def condition(
         self,
@@ -179,6 +183,12 @@ class InverseWishartLayer(GramLayer):
             common_noise=common_noise,
             gradient_dtype=self.gradient_dtype,
         )
+
+    def _prior_and_posterior_tril(self, K_ii: tf.Tensor) -> list[tf.Tensor]:
+        """The Cholesky factors [..., M, M] of K and of delta K + V V^T."""
+        V = tf.convert_to_tensor(self.V)
+        Psi = self.delta * K_ii + tf.matmul(V, V, transpose_b=True)
+        return tf.unstack(cholesky(tf.stack([K_ii, Psi])))
 
     def _log_ratio(
         self, prior_tril: tf.Tensor, posterior_tril: tf.Tensor, bartlett: BartlettOfIdentity

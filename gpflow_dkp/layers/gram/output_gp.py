@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow import Parameter
 from gpflow.base import MeanAndVariance
@@ -21,6 +22,8 @@ from .base import FeatureDraw, GramLayer, prior_features, residual_covariance
 from .global_inducing_gp import (
     batched,
     kl_divergence,
+    of_functions,
+    posterior_moments,
     precision_parameter,
     pseudo_noise_tril,
     with_pseudo_noise,
@@ -203,16 +206,14 @@ class OutputGP(GramLayer):
         """
         means, covariances = [], []
         for K, precision_tril, columns in self._groups(K_ii):
-            # Sigma = L (I + L^T Lambda L)^{-1} L^T is positive definite (docs/mathematics.md 6).
-            tril = tf.linalg.cholesky(K)
-            root = tf.matmul(tril, precision_tril, transpose_a=True)
-            eye = tf.eye(self.num_inducing, dtype=K.dtype)
-            inner = tf.linalg.cholesky(eye + tf.matmul(root, root, transpose_b=True))
-            half = tf.linalg.triangular_solve(inner, transpose(tril))
-            covariances.append(tf.matmul(half, half, transpose_a=True))
-            precision = tf.matmul(precision_tril, precision_tril, transpose_b=True)
-            means.append(covariances[-1] @ (precision @ columns))
+            mean, covariance = posterior_moments(K, precision_tril, columns)
+            means.append(mean)
+            covariances.append(covariance)
         return tf.concat(means, -1), tf.stack(covariances, -3)
+
+    def posterior_distribution(self, K_ii: tf.Tensor) -> tfp.distributions.Distribution:
+        """Q of the outputs' values at the inducing points, as rows [..., P, M]; K_ii as in `sample`."""
+        return of_functions(*self.inducing_moments(K_ii))
 
     def _groups(self, K_ii: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
         """K, the factor of Lambda [M, M] and v of each group of outputs."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.kernels import Kernel
 
@@ -109,6 +110,10 @@ class WishartLayer(GramLayer):
     ) -> FeatureDraw:
         """Draw it from Wishart(K / nu, nu)."""
         return prior_features(K_ii, self.width, num_samples, seed)
+
+    def posterior_distribution(self, K_ii: tf.Tensor) -> tfp.distributions.Distribution:
+        """Q(G | K) of the Gram matrix [..., M, M], a `GeneralisedWishart` of the posteriors with a name."""
+        return self.posterior.distribution(tf.convert_to_tensor(K_ii))
 
     def condition(
         self,

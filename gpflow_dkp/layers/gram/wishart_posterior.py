@@ -86,6 +86,13 @@ class WishartPosterior(gpflow.Module, abc.ABC):
         :param K: [S, M, M], or [M, M] with `num_samples`, by default 1.
         """
 
+    def distribution(self, K: tf.Tensor) -> tfp.distributions.Distribution:
+        """Q(G | K) as a TFP distribution, for K [..., M, M].
+
+        :raises NotImplementedError: a posterior of one's own that does not state it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not state its distribution")
+
     def start_at(  # some start as they are
         self, K: tf.Tensor, *, random: bool = False
     ) -> None:

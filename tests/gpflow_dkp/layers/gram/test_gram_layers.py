@@ -8,11 +8,22 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_cases import M, N, S, covariance, gp_layer, wishart_layer
+import tensorflow_probability as tfp
+from gpflow.kernels import Matern32, SeparateIndependent
+from layer_cases import M, N, S, covariance, gp_layer, output_layer, wishart_layer
+from scipy.stats import multivariate_normal
 
 from gpflow_dkp import parallel
+from gpflow_dkp.distributions import InverseWishart, Wishart
 from gpflow_dkp.gram import FeatureBlocks, GramBlocks
-from gpflow_dkp.layers import GramLayer, InputInverseWishart, InverseWishartLayer
+from gpflow_dkp.layers import (
+    GlobalInducingGP,
+    GramLayer,
+    InputInverseWishart,
+    InverseWishartLayer,
+    WishartLayer,
+    WishartPosterior,
+)
 
 
 def inverse_wishart_layer() -> InverseWishartLayer:
@@ -300,3 +311,75 @@ def test_covariance_of_the_layers_kernel_with_jitter() -> None:
         assert (low.ii.dtype, low.it.dtype, low.tt.dtype) == (tf.float64, dtype, dtype)
         assert low.full_cov == full_cov
     np.testing.assert_array_equal(InverseWishartLayer(M).covariance(G).it, G.it)
+
+
+@pytest.mark.parametrize("num_features", [3, 9])
+def test_posterior_distribution_of_the_inputs_covariance(num_features: int) -> None:
+    """Omega's, whether a draw forms it or not."""
+    layer = input_layer(num_features)
+    Q, V = layer.posterior_distribution(), layer.V.numpy()
+    scale = layer.delta.numpy() * np.eye(num_features) + V @ V.T
+    excess = layer.delta.numpy() + layer.gamma.numpy()
+    np.testing.assert_allclose(Q.mean(), scale / excess, rtol=0, atol=1e-10)
+    prior = InverseWishart(
+        layer.delta + num_features + 1.0,
+        tf.sqrt(tf.convert_to_tensor(layer.delta)) * tf.eye(num_features, dtype=tf.float64),
+    )
+    kl = tfp.distributions.kl_divergence(Q, prior)
+    draw = layer.sample(covariance_of(layer).ii, seed=0)
+    np.testing.assert_allclose(draw.log_ratio, [-kl], rtol=0, atol=1e-8)
+
+
+@samples
+@pytest.mark.parametrize("name", ["Wishart", "inverse Wishart", "GP", "GP as output"])
+def test_sampled_log_ratio_is_of_the_posterior_distribution(name: str, samples: int | None) -> None:
+    """log P - log Q at the draw, P by the densities of TFP and SciPy."""
+    layer, K = LAYERS[name](), covariance(samples)
+    layer = copy.deepcopy(layer)
+    (layer.posterior if name == "Wishart" else layer).log_ratio = "sampled"
+    draw = layer.sample(K.ii, seed=1, num_samples=None if samples else S)
+    log_q = layer.posterior_distribution(K.ii).log_prob
+    if isinstance(layer, GlobalInducingGP):
+        scale = 1.0 if name == "GP as output" else 1.0 / layer.width
+        each = np.broadcast_to(K.ii, (S, M, M))
+        log_p = [
+            multivariate_normal(np.zeros(M), scale * each[s]).logpdf(draw.features[s].numpy().T)
+            for s in range(S)
+        ]
+        expected = np.sum(log_p, 1) - log_q(tf.linalg.matrix_transpose(draw.features))
+    else:
+        G = draw.inducing.ii
+        if isinstance(layer, InverseWishartLayer):
+            prior = InverseWishart(layer.delta + M + 1.0, tf.linalg.cholesky(layer.delta * K.ii))
+        else:
+            prior = Wishart(layer.width, tf.linalg.cholesky(K.ii / layer.width))
+        expected = prior.log_prob(G) - log_q(G)
+    np.testing.assert_allclose(draw.log_ratio, expected, rtol=0, atol=1e-8)
+
+
+@samples
+@pytest.mark.parametrize("separate_kernels", [False, True])
+def test_kl_of_an_output_layer_is_that_of_its_posterior_distribution(
+    samples: int | None, separate_kernels: bool
+) -> None:
+    kernel = SeparateIndependent([Matern32(), Matern32()]) if separate_kernels else None
+    layer = output_layer(2, kernel=kernel, shared_precision=not separate_kernels)
+    K = covariance(samples).ii
+    if separate_kernels:
+        K = tf.stack([K, 2.0 * K], -3)
+    prior_tril = tf.linalg.cholesky(K)
+    prior_tril = prior_tril if separate_kernels else prior_tril[..., None, :, :]
+    zero = tf.zeros([*prior_tril.shape[:-3], 2, M], K.dtype)
+    prior = tfp.distributions.Independent(
+        tfp.distributions.MultivariateNormalTriL(zero, prior_tril), 1
+    )
+    kl = tfp.distributions.kl_divergence(layer.posterior_distribution(K), prior)
+    np.testing.assert_allclose(layer.sample(K).log_ratio, -kl, rtol=0, atol=1e-9)
+
+
+def test_a_layer_of_ones_own_need_not_state_its_posterior_distribution() -> None:
+    class Own(WishartPosterior):
+        def sample(self, K: tf.Tensor, **settings: Any) -> Any: ...
+
+    with pytest.raises(NotImplementedError, match="Own does not state its distribution"):
+        WishartLayer(M, 2, Own(M, 2)).posterior_distribution(tf.eye(M, dtype=tf.float64))
