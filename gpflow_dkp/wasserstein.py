@@ -83,12 +83,90 @@ class LowRankUpdate(NamedTuple):
         """`matrix` [R, B] times r_BS: [P, R, S]."""
         return matrix @ self.prior + (matrix @ self.left) @ self._excess_at_right()
 
+    def of_rows(self, chosen: tf.Tensor) -> LowRankUpdate:
+        """r at rows [R] of the first points."""
+        return self._replace(prior=tf.gather(self.prior, chosen), left=tf.gather(self.left, chosen))
+
     def _excess_at_right(self) -> tf.Tensor:
         return tf.matmul(self.excess, self.right, transpose_b=True)
 
 
+class DenseCovariance(NamedTuple):
+    """Covariances r_BS of P outputs as they are.
+
+    :param matrix: [P, B, S].
+
+    >>> r = gpflow_dkp.wasserstein.DenseCovariance((X @ X.T)[None])
+    >>> np.allclose(r.multiplied_by(X.T), X.T @ X @ X.T)
+    True
+    """
+
+    matrix: tf.Tensor
+
+    def to_dense(self) -> tf.Tensor:
+        """r_BS [P, B, S]."""
+        return self.matrix
+
+    @check_shapes("matrix: [R, B]", "self.matrix: [P, B, S]", "return: [P, R, S]")
+    def multiplied_by(self, matrix: tf.Tensor) -> tf.Tensor:
+        """`matrix` [R, B] times r_BS: [P, R, S]."""
+        return matrix @ self.matrix
+
+    def of_rows(self, chosen: tf.Tensor) -> DenseCovariance:
+        """r at rows [R] of the first points."""
+        return DenseCovariance(tf.gather(self.matrix, chosen, axis=1))
+
+
+class UpdatedPrior(NamedTuple):
+    """r = k + A E A^T at a batch, of a sparse GP.
+
+    :param basis: A [B, M].
+    :param excess: symmetric E [P, M, M].
+
+    >>> prior, r = X @ X.T, gpflow_dkp.wasserstein.UpdatedPrior(X, np.zeros((1, 2, 2)))
+    >>> np.allclose(r.between(prior, X, np.array([0, 3])).to_dense(), prior)
+    True
+    """
+
+    basis: tf.Tensor
+    excess: tf.Tensor
+
+    def between(self, prior: tf.Tensor, points: tf.Tensor, chosen: tf.Tensor) -> LowRankUpdate:
+        """r_BS between the batch's points [B, D] and rows S [S] of them, k_BS [B, S] given."""
+        return LowRankUpdate(prior, self.basis, tf.gather(self.basis, chosen), self.excess)
+
+
+class OwnKernel(NamedTuple):
+    """r of a kernel for each output, whatever the prior's is.
+
+    :param kernels: P GPflow kernels; one may be there more than once.
+
+    >>> kernel = gpflow.kernels.SquaredExponential()
+    >>> r = gpflow_dkp.wasserstein.OwnKernel((kernel, kernel))
+    >>> r.between(kernel(X), X, np.array([0, 3])).to_dense().shape
+    TensorShape([2, 10, 2])
+    """
+
+    kernels: tuple[Kernel, ...]
+
+    def between(self, prior: tf.Tensor, points: tf.Tensor, chosen: tf.Tensor) -> DenseCovariance:
+        """r_BS between the batch's points [B, D] and rows S [S] of them."""
+        others = tf.gather(points, chosen)
+        return DenseCovariance(tf.stack([kernel(points, others) for kernel in self.kernels]))
+
+    @check_shapes("X: [N, D]", "return: [N, P]")
+    def variance(self, X: tf.Tensor) -> tf.Tensor:
+        """r(x, x)."""
+        return tf.stack([kernel(X, full_cov=False) for kernel in self.kernels], -1)
+
+    @check_shapes("X: [N, D]", "return: [P, N, N]")
+    def joint(self, X: tf.Tensor) -> tf.Tensor:
+        """r(x, x') among the points."""
+        return tf.stack([kernel(X) for kernel in self.kernels])
+
+
 class Measures(NamedTuple):
-    """The prior N(m_P, k) and the posterior N(m_Q, r) of P outputs at a batch, with r = k + A E A^T.
+    """The prior N(m_P, k) and the posterior N(m_Q, r) of P outputs at a batch.
 
     :param points: [B, D].
     :param kernel: k, a GPflow kernel.
@@ -96,8 +174,7 @@ class Measures(NamedTuple):
     :param prior_variance: k [B, 1], the same for all outputs.
     :param mean: m_Q [B, P].
     :param variance: r [B, P].
-    :param basis: A [B, M].
-    :param excess: symmetric E [P, M, M].
+    :param posterior: r between points of the batch.
     :param jitter: of the model [].
 
     >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
@@ -117,21 +194,22 @@ class Measures(NamedTuple):
     prior_variance: tf.Tensor
     mean: tf.Tensor
     variance: tf.Tensor
-    basis: tf.Tensor
-    excess: tf.Tensor
+    posterior: UpdatedPrior | OwnKernel
     jitter: tf.Tensor
 
     @check_shapes("return[0]: [B, B]")
-    def covariances(self) -> tuple[tf.Tensor, LowRankUpdate]:
+    def covariances(self) -> tuple[tf.Tensor, LowRankUpdate | DenseCovariance]:
         """k_BB [B, B] and r_BB."""
         prior = self.kernel(self.points)
-        return prior, LowRankUpdate(prior, self.basis, self.basis, self.excess)
+        return prior, self.posterior.between(prior, self.points, tf.range(tf.shape(prior)[0]))
 
     @check_shapes("chosen: [S]", "return[0]: [B, S]")
-    def covariances_with(self, chosen: tf.Tensor) -> tuple[tf.Tensor, LowRankUpdate]:
+    def covariances_with(
+        self, chosen: tf.Tensor
+    ) -> tuple[tf.Tensor, LowRankUpdate | DenseCovariance]:
         """k_BS [B, S] and r_BS for rows S of the batch [S]."""
         prior = self.kernel(self.points, tf.gather(self.points, chosen))
-        return prior, LowRankUpdate(prior, self.basis, tf.gather(self.basis, chosen), self.excess)
+        return prior, self.posterior.between(prior, self.points, chosen)
 
     @check_shapes(
         "self.prior_mean: [broadcast B, broadcast P]",
@@ -226,8 +304,7 @@ class Nystrom(OfSomePoints):
         """c [P], `nystrom_cross_term`."""
         chosen = self.choose(measures.points, seed)
         k_bs, r_bs = measures.covariances_with(chosen)
-        k_ss = tf.gather(k_bs, chosen)
-        r_ss = r_bs._replace(prior=k_ss, left=r_bs.right).to_dense()
+        k_ss, r_ss = tf.gather(k_bs, chosen), r_bs.of_rows(chosen).to_dense()
         jitter = measures.cross_jitter(tf.shape(k_ss)[0])
         return nystrom_cross_term(k_bs, k_ss, r_bs, r_ss, jitter)
 
@@ -519,7 +596,7 @@ def whitened_nuclear_norm(
 def nystrom_cross_term(
     k_bs: tf.Tensor,
     k_ss: tf.Tensor,
-    r_bs: tf.Tensor | LowRankUpdate,
+    r_bs: tf.Tensor | LowRankUpdate | DenseCovariance,
     r_ss: tf.Tensor,
     jitter: tf.Tensor | float,
 ) -> tf.Tensor:
@@ -568,13 +645,16 @@ def exact_cross_term(k_bb: tf.Tensor, r_bb: tf.Tensor, jitter: tf.Tensor | float
     return nuclear_norm(tf.matmul(tril_k, tril_r, transpose_a=True)) / num_points
 
 
-def _multiply(matrix: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
+def _multiply(matrix: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate | DenseCovariance) -> tf.Tensor:
     """`matrix` [R, B] times r_BS: [P, R, S]."""
-    return r_bs.multiplied_by(matrix) if isinstance(r_bs, LowRankUpdate) else matrix @ r_bs
+    dense = tf.is_tensor(r_bs) or isinstance(r_bs, np.ndarray)
+    return matrix @ r_bs if dense else r_bs.multiplied_by(matrix)
 
 
 @check_shapes("k_bs: [B, S]", "return: [P]")
-def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
+def eigenvalue_cross_term(
+    k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate | DenseCovariance
+) -> tf.Tensor:
     """[NeurIPS22]'s estimate of c, sum_s sqrt(max(Re lambda_s, 0)) / sqrt(B S).
 
     lambda_s are the eigenvalues of r_SB k_BS, which is not symmetric, so that they can be complex where S
@@ -594,7 +674,7 @@ def eigenvalue_cross_term(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> t
 
 
 @check_shapes("k_bs: [B, S]", "return: [P, S]")
-def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate) -> tf.Tensor:
+def cross_spectrum(k_bs: tf.Tensor, r_bs: tf.Tensor | LowRankUpdate | DenseCovariance) -> tf.Tensor:
     """Eigenvalues of r_SB k_BS / (B S), complex [P, S], the largest real part first.
 
     [NeurIPS22] figure 4: how fast they decay, and how far from real and positive they are. The sum of

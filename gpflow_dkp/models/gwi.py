@@ -11,7 +11,7 @@ from gpflow import Parameter
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 from gpflow.likelihoods import Likelihood
 
 from ..checks import (
@@ -29,6 +29,8 @@ from ..wasserstein import (
     DISTANCES,
     CrossTerm,
     Measures,
+    OwnKernel,
+    UpdatedPrior,
     as_cross_term,
     choose_points,
     cross_spectrum,
@@ -46,9 +48,10 @@ class GWI(GWIFromData, TemperedModel):
 
         r(x, x') = k - k_Z k_ZZ^{-1} k_Z + k_Z Sigma k_Z,   k_ZZ = L L^T,   L^T Sigma L = q_sqrt q_sqrt^T,
 
-    and any function m_Q. The objective is E_Q[log p(y | f)] - D with D the Wasserstein distance between
-    the two on the inputs; it is no bound on the evidence, and is named `elbo` as the other models' is. With
-    the mean "svgp" D can be the Kullback-Leibler divergence: then it is the bound of GPflow's SVGP.
+    or any kernel of its own, and any function m_Q. The objective is E_Q[log p(y | f)] - D with D the
+    Wasserstein distance between the two on the inputs; it is no bound on the evidence, and is named `elbo` as
+    the other models' is. With the mean "svgp" D can be the Kullback-Leibler divergence: then it is the bound
+    of GPflow's SVGP.
 
     D's cross term is estimated on some points of the batch: "nystrom" is at most the exact value of the
     batch, so D is an upper bound; "eigenvalues" is the paper's, noisier; "exact" takes the whole batch.
@@ -59,11 +62,13 @@ class GWI(GWIFromData, TemperedModel):
     :param mean: m_Q: "svgp" for m_P(x) + k(x, Z) L^{-T} `q_mu`, or a callable from [N, D] to [N, P]: a
         tf.Module, a Keras model, a `gpflow_dkp.means.KernelExpansion`.
     :param prior_mean: m_P, a GPflow mean function, default zero.
+    :param covariance: r: "svgp" as above, or a GPflow kernel with one output ([NeurIPS22] section 4.1), or
+        `SeparateIndependent` of one for each output.
     :param num_latent_gps: P, default the likelihood's number of latent functions, or 1.
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param distance: "squared" for D = W2^2 (equations 61 and 71), "root" for W2 (equation 12),
         "published" for W2 times the batch size, as the published code weighs it; "kl" for the
-        Kullback-Leibler divergence, of the mean "svgp" alone.
+        Kullback-Leibler divergence, of the mean and covariance "svgp" alone.
     :param cross_term: "nystrom", "eigenvalues" or "exact", or an object of `gpflow_dkp.wasserstein` such as
         `Nystrom(50)`.
     :param num_cross_points: S of the first two, default the batch's points and at most 100.
@@ -72,8 +77,8 @@ class GWI(GWIFromData, TemperedModel):
 
     Attributes: `output_layer` is the sparse GP of variance r, with the variational parameters `q_sqrt`
     [P, M, M], lower triangular, and `q_mu` [M, P] for the mean "svgp", both of L^{-1} f(Z), as in GPflow's
-    whitened SVGP. `mean` is m_Q, None for "svgp". `temperature` [P] multiplies predictive variances;
-    `temper` chooses it, training ignores it.
+    whitened SVGP. `mean` is m_Q and `covariance` r, None for "svgp". `temperature` [P] multiplies
+    predictive variances; `temper` chooses it, training ignores it.
 
     >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
     >>> model = gpflow_dkp.models.GWI(kernel, likelihood, X[:3])
@@ -92,6 +97,7 @@ class GWI(GWIFromData, TemperedModel):
         *,
         mean: Literal["svgp"] | Mean = "svgp",
         prior_mean: MeanFunction | None = None,
+        covariance: Literal["svgp"] | Kernel = "svgp",
         num_latent_gps: int | None = None,
         num_data: int | None = None,
         distance: Literal["squared", "root", "published", "kl"] = "squared",
@@ -115,6 +121,11 @@ class GWI(GWIFromData, TemperedModel):
                 f"distance: got 'kl' with the mean {type(mean).__name__}, of which it is infinite; "
                 f"choose one of {', '.join(DISTANCES)}, or the mean 'svgp'"
             )
+        if distance == "kl" and isinstance(covariance, Kernel):
+            raise ValueError(
+                f"distance: got 'kl' with the covariance {type(covariance).__name__}, of which it is "
+                f"infinite; choose one of {', '.join(DISTANCES)}, or the covariance 'svgp'"
+            )
         inducing_variable = check_inducing_variable(inducing_variable)
         check_single_output_kernel(kernel, inducing_variable)
         num_outputs = self.num_latent_gps
@@ -129,6 +140,13 @@ class GWI(GWIFromData, TemperedModel):
         if not with_svgp:
             self.mean = as_mean(mean, self.num_features, num_outputs)
             gpflow.set_trainable(self.output_layer.q_mu, False)
+        self.covariance: Kernel | None = None
+        if isinstance(covariance, Kernel):
+            _ = kernels_of_outputs(covariance, num_outputs)
+            self.covariance = covariance
+            gpflow.set_trainable(self.output_layer.q_sqrt, False)
+        else:
+            check_choice("covariance", covariance, ("svgp",))
 
     # The parts of the output layer, by the names of GPflow's SVGP
 
@@ -156,7 +174,11 @@ class GWI(GWIFromData, TemperedModel):
 
     @property
     def q_sqrt(self) -> Parameter:
-        """[P, M, M]."""
+        """[P, M, M]; a covariance of its own kernel has none."""
+        if self.covariance is not None:
+            raise AttributeError(
+                f"q_sqrt: the covariance is a {type(self.covariance).__name__}, needs 'svgp'"
+            )
         return self.output_layer.q_sqrt
 
     @property
@@ -225,8 +247,6 @@ class GWI(GWIFromData, TemperedModel):
         "return.prior_variance: [B, 1]",
         "return.mean: [B, P]",
         "return.variance: [B, P]",
-        "return.basis: [B, M]",
-        "return.excess: [P, M, M]",
     )
     def measures(self, X: InputData) -> Measures:
         """Prior and posterior at X [B, D], untempered."""
@@ -236,17 +256,24 @@ class GWI(GWIFromData, TemperedModel):
         prior_mean = tf.zeros_like(latent.prior_variance)
         if self.prior_mean is not None:
             prior_mean = self.prior_mean(X)
+        own = self._own_covariance
         return Measures(
             points=X,
             kernel=layer.kernel,
             prior_mean=prior_mean,
             prior_variance=latent.prior_variance,
             mean=prior_mean + latent.mean if self.mean is None else self._mean_at(X),
-            variance=latent.variance,
-            basis=latent.basis,
-            excess=draw.excess,
+            variance=latent.variance if own is None else own.variance(X),
+            posterior=UpdatedPrior(latent.basis, draw.excess) if own is None else own,
             jitter=self.jitter,
         )
+
+    @property
+    def _own_covariance(self) -> OwnKernel | None:
+        """r of a kernel of its own."""
+        if self.covariance is None:
+            return None
+        return OwnKernel(kernels_of_outputs(self.covariance, self.num_latent_gps))
 
     def _mean_at(self, X: tf.Tensor) -> tf.Tensor:
         """m_Q [N, P] of another mean than "svgp"."""
@@ -263,13 +290,14 @@ class GWI(GWIFromData, TemperedModel):
     def prior_kl(self) -> tf.Tensor:
         """KL(q(u) || p(u)) [] of the mean "svgp", as GPflow's SVGP has it; for the distance "kl".
 
-        :raises ValueError: another mean, for which the two measures need not have a density.
+        :raises ValueError: another mean or covariance, for which the two measures need not have a density.
         """
-        if self.mean is not None:
-            raise ValueError(
-                f"prior_kl: got the mean {type(self.mean).__name__}, needs 'svgp'; `squared_distance` "
-                "is of any mean"
-            )
+        for name, given in (("mean", self.mean), ("covariance", self.covariance)):
+            if given is not None:
+                raise ValueError(
+                    f"prior_kl: got the {name} {type(given).__name__}, needs 'svgp'; `squared_distance` "
+                    f"is of any {name}"
+                )
         return self.output_layer.prior_kl()
 
     @check_shapes("return: []")
@@ -311,6 +339,9 @@ class GWI(GWIFromData, TemperedModel):
         mean, variance = self.output_layer.marginals(X[None], draws, full_cov=full_cov)
         if self.mean is not None:
             mean = self._mean_at(X)[None]
+        own = self._own_covariance
+        if own is not None:
+            variance = own.joint(X)[None] if full_cov else own.variance(X)[None]
         temperature = tf.convert_to_tensor(self.temperature)
         return mean, (temperature[:, None, None] if full_cov else temperature) * variance
 
@@ -340,9 +371,10 @@ class GWI(GWIFromData, TemperedModel):
         )
 
     def training_settings(self) -> dict[str, Any]:
-        """The mean, the distance and how it is estimated."""
+        """The mean, the covariance, the distance and how it is estimated."""
         return {
             "mean": "svgp" if self.mean is None else type(self.mean).__name__,
+            "covariance": "svgp" if self.covariance is None else type(self.covariance).__name__,
             "distance": self.distance,
             "cross_term": repr(self.cross_term),
         }
@@ -359,3 +391,22 @@ class GWI(GWIFromData, TemperedModel):
             if not all_finite(value()):
                 return f"{what} gives values that are not finite"
         return EVERY_LAYER_FINITE
+
+
+def kernels_of_outputs(kernel: Kernel, num_outputs: int) -> tuple[Kernel, ...]:
+    """One kernel for each of P outputs, of one for all or of `SeparateIndependent`.
+
+    :raises ValueError: another number of kernels, or a kernel of several outputs.
+    """
+    if isinstance(kernel, SeparateIndependent):
+        if len(kernel.kernels) != num_outputs:
+            raise ValueError(
+                f"covariance: got SeparateIndependent of {len(kernel.kernels)} kernels, needs one for "
+                f"each of {num_outputs} outputs"
+            )
+        return tuple(kernel.kernels)
+    if isinstance(kernel, MultioutputKernel):
+        raise ValueError(
+            f"covariance: got {type(kernel).__name__}, needs a kernel of one output or SeparateIndependent"
+        )
+    return (kernel,) * num_outputs

@@ -183,7 +183,8 @@ def test_default_number_of_outputs() -> None:
 
 def test_training_settings_say_what_the_objective_is() -> None:
     model = make_model(distance="root", cross_term="eigenvalues", num_cross_points=5)
-    expected = {"mean": "svgp", "distance": "root", "cross_term": "Eigenvalues(num_points=5)"}
+    expected = {"mean": "svgp", "covariance": "svgp", "distance": "root"}
+    expected["cross_term"] = "Eigenvalues(num_points=5)"
     assert model.training_settings() == expected
     network = MultilayerPerceptron(D, 2)
     assert make_model(mean=network).training_settings()["mean"] == "MultilayerPerceptron"
