@@ -239,6 +239,40 @@ class Measures(NamedTuple):
         return relative * tf.stop_gradient(tf.reduce_mean(self.prior_variance))
 
 
+class MeasuresOfOutputs(NamedTuple):
+    """Priors and posteriors of outputs whose priors differ, independent of each other.
+
+    :param parts: `Measures` at one batch, whose outputs stand side by side.
+
+    >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
+    >>> measures = gpflow_dkp.models.GWI(kernel, likelihood, X[:3]).measures(X)
+    >>> gpflow_dkp.wasserstein.MeasuresOfOutputs((measures, measures)).mean.shape
+    TensorShape([10, 2])
+    """
+
+    parts: tuple[Measures, ...]
+
+    @property
+    def points(self) -> tf.Tensor:
+        """[B, D]."""
+        return self.parts[0].points
+
+    @property
+    def mean(self) -> tf.Tensor:
+        """m_Q [B, P]."""
+        return tf.concat([part.mean for part in self.parts], -1)
+
+    @property
+    def variance(self) -> tf.Tensor:
+        """The posteriors' [B, P]."""
+        return tf.concat([part.variance for part in self.parts], -1)
+
+    @check_shapes("return: []")
+    def squared_distance(self, cross_term: CrossTerm, seed: tf.Tensor) -> tf.Tensor:
+        """W2^2 on the batch, summed over outputs []; arguments as of `Measures`."""
+        return tf.add_n([part.squared_distance(cross_term, seed) for part in self.parts])
+
+
 class CrossTerm(abc.ABC):
     """How c is estimated.
 

@@ -13,7 +13,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.functions import MeanFunction
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
 from gpflow.likelihoods import (
     Bernoulli,
     Beta,
@@ -440,3 +440,22 @@ def _brief(value: object) -> str:
     text = "" if isinstance(value, Kernel) else repr(value)
     name = type(value).__name__
     return f"{name} {text}" if text and len(text) < 40 and "\n" not in text else name
+
+
+def kernels_of_outputs(name: str, kernel: Kernel, num_outputs: int) -> tuple[Kernel, ...]:
+    """One kernel for each of P outputs, of one for all or of `SeparateIndependent`.
+
+    :raises ValueError: another number of kernels, or a kernel of several outputs.
+    """
+    if isinstance(kernel, SeparateIndependent):
+        if len(kernel.kernels) != num_outputs:
+            raise ValueError(
+                f"{name}: got SeparateIndependent of {len(kernel.kernels)} kernels, needs one for "
+                f"each of {num_outputs} outputs"
+            )
+        return tuple(kernel.kernels)
+    if isinstance(kernel, MultioutputKernel):
+        raise ValueError(
+            f"{name}: got {type(kernel).__name__}, needs a kernel of one output or SeparateIndependent"
+        )
+    return (kernel,) * num_outputs

@@ -11,7 +11,7 @@ from gpflow import Parameter
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel, MultioutputKernel, SeparateIndependent
+from gpflow.kernels import Kernel, SeparateIndependent
 from gpflow.likelihoods import Likelihood
 
 from ..checks import (
@@ -20,7 +20,8 @@ from ..checks import (
     check_positive_integer,
     check_single_output_kernel,
 )
-from ..layers import SparseGP
+from ..layers import IndependentGPs, SparseGP
+from ..layers.features.independent_gps import IndependentDraws
 from ..layers.features.sparse_gp import WhitenedPosterior
 from ..linalg import cholesky
 from ..means import Mean, as_mean, as_prior_mean
@@ -29,6 +30,7 @@ from ..wasserstein import (
     DISTANCES,
     CrossTerm,
     Measures,
+    MeasuresOfOutputs,
     OwnKernel,
     UpdatedPrior,
     as_cross_term,
@@ -36,6 +38,7 @@ from ..wasserstein import (
     cross_spectrum,
 )
 from .base import EVERY_LAYER_FINITE, all_finite
+from .checks import kernels_of_outputs
 from .gwi_from_data import GWIFromData
 from .sampled_likelihood import of_likelihood
 from .tempering import TemperedModel
@@ -56,7 +59,8 @@ class GWI(GWIFromData, TemperedModel):
     D's cross term is estimated on some points of the batch: "nystrom" is at most the exact value of the
     batch, so D is an upper bound; "eigenvalues" is the paper's, noisier; "exact" takes the whole batch.
 
-    :param kernel: k, any GPflow kernel on the inputs with one output, which all outputs share.
+    :param kernel: k, any GPflow kernel on the inputs with one output, which all outputs share, or
+        `SeparateIndependent` of one for each output ([NeurIPS22] A.6).
     :param likelihood: a GPflow likelihood with variational expectations.
     :param inducing_variable: Z [M, D].
     :param mean: m_Q: "svgp" for m_P(x) + k(x, Z) L^{-T} `q_mu`, or a callable from [N, D] to [N, P]: a
@@ -77,8 +81,9 @@ class GWI(GWIFromData, TemperedModel):
 
     Attributes: `output_layer` is the sparse GP of variance r, with the variational parameters `q_sqrt`
     [P, M, M], lower triangular, and `q_mu` [M, P] for the mean "svgp", both of L^{-1} f(Z), as in GPflow's
-    whitened SVGP. `mean` is m_Q and `covariance` r, None for "svgp". `temperature` [P] multiplies
-    predictive variances; `temper` chooses it, training ignores it.
+    whitened SVGP; of several kernels it is `IndependentGPs` of such layers. `mean` is m_Q and `covariance` r,
+    None for "svgp". `temperature` [P] multiplies predictive variances; `temper` chooses it, training ignores
+    it.
 
     >>> kernel, likelihood = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian(0.1)
     >>> model = gpflow_dkp.models.GWI(kernel, likelihood, X[:3])
@@ -127,10 +132,14 @@ class GWI(GWIFromData, TemperedModel):
                 f"infinite; choose one of {', '.join(DISTANCES)}, or the covariance 'svgp'"
             )
         inducing_variable = check_inducing_variable(inducing_variable)
-        check_single_output_kernel(kernel, inducing_variable)
         num_outputs = self.num_latent_gps
-        self.output_layer = SparseGP(kernel, inducing_variable, num_outputs)
-        self.output_layer.jitter = self.jitter
+        parts = [
+            SparseGP(of_part, inducing_variable, num_gps)
+            for of_part, num_gps in _parts(kernel, inducing_variable, num_outputs)
+        ]
+        for part in parts:
+            part.jitter = self.jitter
+        self.output_layer = IndependentGPs(parts) if len(parts) > 1 else parts[0]
         if prior_mean is not None:
             mean_function = as_prior_mean(prior_mean, self.num_features, num_outputs)
             self.output_layer.mean_function = mean_function
@@ -139,12 +148,14 @@ class GWI(GWIFromData, TemperedModel):
         self.mean: Mean | None = None
         if not with_svgp:
             self.mean = as_mean(mean, self.num_features, num_outputs)
-            gpflow.set_trainable(self.output_layer.q_mu, False)
+            for part in parts:
+                gpflow.set_trainable(part.q_mu, False)
         self.covariance: Kernel | None = None
         if isinstance(covariance, Kernel):
-            _ = kernels_of_outputs(covariance, num_outputs)
+            _ = kernels_of_outputs("covariance", covariance, num_outputs)
             self.covariance = covariance
-            gpflow.set_trainable(self.output_layer.q_sqrt, False)
+            for part in parts:
+                gpflow.set_trainable(part.q_sqrt, False)
         else:
             check_choice("covariance", covariance, ("svgp",))
 
@@ -153,12 +164,14 @@ class GWI(GWIFromData, TemperedModel):
     @property
     def kernel(self) -> Kernel:
         """The prior's covariance k."""
-        return self.output_layer.kernel
+        if isinstance(self.output_layer, SparseGP):
+            return self.output_layer.kernel
+        return SeparateIndependent([part.kernel for part in self.output_layer.parts])
 
     @property
     def inducing_variable(self) -> InducingVariables:
         """Z."""
-        return self.output_layer.inducing_variable
+        return self._parts[0].inducing_variable
 
     @property
     def prior_mean(self) -> MeanFunction | None:
@@ -170,7 +183,7 @@ class GWI(GWIFromData, TemperedModel):
         """Of the mean "svgp" [M, P]; another mean has none."""
         if self.mean is not None:
             raise AttributeError(f"q_mu: the mean is a {type(self.mean).__name__}, needs 'svgp'")
-        return self.output_layer.q_mu
+        return self._only_part("q_mu").q_mu
 
     @property
     def q_sqrt(self) -> Parameter:
@@ -179,7 +192,26 @@ class GWI(GWIFromData, TemperedModel):
             raise AttributeError(
                 f"q_sqrt: the covariance is a {type(self.covariance).__name__}, needs 'svgp'"
             )
-        return self.output_layer.q_sqrt
+        return self._only_part("q_sqrt").q_sqrt
+
+    @property
+    def _parts(self) -> list[SparseGP]:
+        """The sparse GPs, one of all outputs or one for each."""
+        layer = self.output_layer
+        return [layer] if isinstance(layer, SparseGP) else layer.parts
+
+    def _only_part(self, name: str) -> SparseGP:
+        if isinstance(self.output_layer, SparseGP):
+            return self.output_layer
+        raise AttributeError(
+            f"{name}: each output has its own, in `output_layer.parts`; needs one kernel for all"
+        )
+
+    def _columns(self) -> list[slice]:
+        """Those of each part among the outputs."""
+        if isinstance(self.output_layer, SparseGP):
+            return [slice(0, self.num_latent_gps)]
+        return [slice(p, p + 1) for p in range(self.num_latent_gps)]
 
     @property
     def num_features(self) -> int:
@@ -212,7 +244,8 @@ class GWI(GWIFromData, TemperedModel):
                 f"{self.num_latent_gps}], one column an output"
             )
         residual = targets if self.prior_mean is None else targets - self.prior_mean(X)
-        self.output_layer.start_at_regression(X, residual, noise_variance, num_data=num_data)
+        for part, columns in zip(self._parts, self._columns(), strict=True):
+            part.start_at_regression(X, residual[:, columns], noise_variance, num_data=num_data)
 
     # The objective
 
@@ -241,39 +274,40 @@ class GWI(GWIFromData, TemperedModel):
         squared = measures.squared_distance(self.cross_term, seed)
         return tf.reduce_sum(expected), -DISTANCES[self.distance](squared, tf.shape(X)[0])
 
-    @check_shapes(
-        "return.points: [B, D]",
-        "return.prior_mean: [broadcast B, broadcast P]",
-        "return.prior_variance: [B, 1]",
-        "return.mean: [B, P]",
-        "return.variance: [B, P]",
-    )
-    def measures(self, X: InputData) -> Measures:
-        """Prior and posterior at X [B, D], untempered."""
-        X, layer = self.check_inputs(X), self.output_layer
-        draw = layer.sample()
-        latent = layer.latent_marginals(X, draw)
-        prior_mean = tf.zeros_like(latent.prior_variance)
+    @check_shapes("return.points: [B, D]", "return.mean: [B, P]", "return.variance: [B, P]")
+    def measures(self, X: InputData) -> Measures | MeasuresOfOutputs:
+        """Prior and posterior at X [B, D], untempered; of the outputs one by one where priors differ."""
+        X = self.check_inputs(X)
+        prior_mean = tf.zeros([tf.shape(X)[0], self.num_latent_gps], X.dtype)
         if self.prior_mean is not None:
-            prior_mean = self.prior_mean(X)
-        own = self._own_covariance
-        return Measures(
-            points=X,
-            kernel=layer.kernel,
-            prior_mean=prior_mean,
-            prior_variance=latent.prior_variance,
-            mean=prior_mean + latent.mean if self.mean is None else self._mean_at(X),
-            variance=latent.variance if own is None else own.variance(X),
-            posterior=UpdatedPrior(latent.basis, draw.excess) if own is None else own,
-            jitter=self.jitter,
-        )
+            prior_mean += self.prior_mean(X)
+        mean = None if self.mean is None else self._mean_at(X)
+        parts = []
+        for part, columns in zip(self._parts, self._columns(), strict=True):
+            draw = part.sample()
+            latent = part.latent_marginals(X, draw)
+            variance = latent.variance
+            posterior: UpdatedPrior | OwnKernel = UpdatedPrior(latent.basis, draw.excess)
+            if self.covariance is not None:
+                posterior = OwnKernel(self._own_covariance().kernels[columns])
+                variance = posterior.variance(X)
+            of_part = Measures(
+                points=X,
+                kernel=part.kernel,
+                prior_mean=prior_mean[:, columns],
+                prior_variance=latent.prior_variance,
+                mean=prior_mean[:, columns] + latent.mean if mean is None else mean[:, columns],
+                variance=variance,
+                posterior=posterior,
+                jitter=self.jitter,
+            )
+            parts.append(of_part)
+        return parts[0] if len(parts) == 1 else MeasuresOfOutputs(tuple(parts))
 
-    @property
-    def _own_covariance(self) -> OwnKernel | None:
+    def _own_covariance(self) -> OwnKernel:
         """r of a kernel of its own."""
-        if self.covariance is None:
-            return None
-        return OwnKernel(kernels_of_outputs(self.covariance, self.num_latent_gps))
+        assert self.covariance is not None
+        return OwnKernel(kernels_of_outputs("covariance", self.covariance, self.num_latent_gps))
 
     def _mean_at(self, X: tf.Tensor) -> tf.Tensor:
         """m_Q [N, P] of another mean than "svgp"."""
@@ -298,7 +332,7 @@ class GWI(GWIFromData, TemperedModel):
                     f"prior_kl: got the {name} {type(given).__name__}, needs 'svgp'; `squared_distance` "
                     f"is of any {name}"
                 )
-        return self.output_layer.prior_kl()
+        return tf.add_n([part.prior_kl() for part in self._parts])
 
     @check_shapes("return: []")
     def squared_distance(self, X: InputData, *, seed: Seed = 0) -> tf.Tensor:
@@ -323,11 +357,12 @@ class GWI(GWIFromData, TemperedModel):
             num_points = getattr(self.cross_term, "num_points", None)
         measures = self.measures(X)
         chosen = choose_points(measures.points, num_points, as_seed(seed))
-        return cross_spectrum(*measures.covariances_with(chosen))
+        parts = getattr(measures, "parts", (measures,))
+        return tf.concat([cross_spectrum(*part.covariances_with(chosen)) for part in parts], 0)
 
     # Prediction
 
-    def sample_layers(self, num_samples: int, seed: Seed) -> WhitenedPosterior:
+    def sample_layers(self, num_samples: int, seed: Seed) -> WhitenedPosterior | IndependentDraws:
         """The output layer's factorisation; nothing is drawn."""
         return self.output_layer.sample()
 
@@ -339,8 +374,8 @@ class GWI(GWIFromData, TemperedModel):
         mean, variance = self.output_layer.marginals(X[None], draws, full_cov=full_cov)
         if self.mean is not None:
             mean = self._mean_at(X)[None]
-        own = self._own_covariance
-        if own is not None:
+        if self.covariance is not None:
+            own = self._own_covariance()
             variance = own.joint(X)[None] if full_cov else own.variance(X)[None]
         temperature = tf.convert_to_tensor(self.temperature)
         return mean, (temperature[:, None, None] if full_cov else temperature) * variance
@@ -355,10 +390,16 @@ class GWI(GWIFromData, TemperedModel):
         """
         check_positive_integer("num_samples", num_samples)
         X = self.check_inputs(Xnew)
-        covariance = self.kernel(X)
         num_data = tf.shape(X)[0]
-        tril = cholesky(covariance + self.jitter * tf.eye(num_data, dtype=X.dtype))
-        draws = tril @ normal([num_samples, num_data, self.num_latent_gps], as_seed(seed), X.dtype)
+        noise = normal([num_samples, num_data, self.num_latent_gps], as_seed(seed), X.dtype)
+        jitter = self.jitter * tf.eye(num_data, dtype=X.dtype)
+        draws = tf.concat(
+            [
+                cholesky(part.kernel(X) + jitter) @ noise[..., columns]
+                for part, columns in zip(self._parts, self._columns(), strict=True)
+            ],
+            -1,
+        )
         return draws if self.prior_mean is None else draws + self.prior_mean(X)
 
     # For training
@@ -393,20 +434,14 @@ class GWI(GWIFromData, TemperedModel):
         return EVERY_LAYER_FINITE
 
 
-def kernels_of_outputs(kernel: Kernel, num_outputs: int) -> tuple[Kernel, ...]:
-    """One kernel for each of P outputs, of one for all or of `SeparateIndependent`.
-
-    :raises ValueError: another number of kernels, or a kernel of several outputs.
-    """
-    if isinstance(kernel, SeparateIndependent):
-        if len(kernel.kernels) != num_outputs:
-            raise ValueError(
-                f"covariance: got SeparateIndependent of {len(kernel.kernels)} kernels, needs one for "
-                f"each of {num_outputs} outputs"
-            )
-        return tuple(kernel.kernels)
-    if isinstance(kernel, MultioutputKernel):
-        raise ValueError(
-            f"covariance: got {type(kernel).__name__}, needs a kernel of one output or SeparateIndependent"
-        )
-    return (kernel,) * num_outputs
+def _parts(
+    kernel: Kernel, inducing_variable: InducingVariables, num_outputs: int
+) -> list[tuple[Kernel, int]]:
+    """The kernels of the prior, and how many outputs each has."""
+    if not isinstance(kernel, SeparateIndependent):
+        check_single_output_kernel(kernel, inducing_variable)
+        return [(kernel, num_outputs)]
+    kernels = kernels_of_outputs("kernel", kernel, num_outputs)
+    for child in kernels:
+        check_single_output_kernel(child, inducing_variable)
+    return [(child, 1) for child in kernels]

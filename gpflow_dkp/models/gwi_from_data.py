@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Literal
 
 import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, SeparateIndependent
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, MultiClass, Softmax
 from typing_extensions import Self
 
@@ -22,7 +23,13 @@ from ..checks import (
 )
 from ..means import Mean
 from ..networks import MultilayerPerceptron
-from .checks import check_arrays, check_likelihood, check_num_latent_gps, check_targets
+from .checks import (
+    check_arrays,
+    check_likelihood,
+    check_num_latent_gps,
+    check_targets,
+    kernels_of_outputs,
+)
 from .from_data import KERNELS, cluster, logarithmic_parameters
 from .marginal_likelihood import marginal_likelihood_start
 
@@ -89,6 +96,7 @@ class GWIFromData:
         noise_variance: float | None = None,
         num_marginal_points: int = 500,
         train_hyperparameters: bool = False,
+        separate_kernels: bool = False,
         seed: int = 0,
         **settings: Any,
     ) -> Self:
@@ -109,6 +117,8 @@ class GWIFromData:
             with `noise_variance`.
         :param train_hyperparameters: leave kernel and likelihood as trainable as they are; they are fixed
             otherwise.
+        :param separate_kernels: one kernel for each output or class, each by the marginal likelihood of its
+            own targets ([NeurIPS22] A.6); the noise variance is their mean.
         :param seed: of the clustering, the subset and the network's starting values.
         :param settings: further arguments of the constructor, or of `net`.
         """
@@ -127,10 +137,10 @@ class GWIFromData:
             if not isinstance(kernel, Kernel):
                 check_choice("kernel", kernel, tuple(KERNELS))
                 kernel = KERNELS[kernel](X.shape[1])
+            if separate_kernels:
+                kernel = SeparateIndependent([deepcopy(kernel) for _ in range(targets.shape[1])])
             if num_marginal_points:
-                found = marginal_likelihood_start(
-                    kernel, X, targets, num_points=num_marginal_points, seed=seed
-                )
+                found = _start_kernels(kernel, X, targets, num_marginal_points, seed)
                 noise_variance = found if noise_variance is None else noise_variance
             elif noise_variance is None:
                 raise ValueError(
@@ -150,6 +160,21 @@ class GWIFromData:
         model = build(kernel, likelihood, centres, **settings)
         model.start_at_sparse_posterior((X, targets), noise_variance)
         return model
+
+
+def _start_kernels(
+    kernel: Kernel, X: np.ndarray, targets: np.ndarray, num_points: int, seed: int
+) -> float:
+    """Fit a kernel, or each output's, in place; the noise variance found, of several kernels the mean."""
+    parts = [(kernel, targets)]
+    if isinstance(kernel, SeparateIndependent):
+        children = kernels_of_outputs("kernel", kernel, targets.shape[1])
+        parts = [(child, targets[:, [p]]) for p, child in enumerate(children)]
+    found = [
+        marginal_likelihood_start(child, X, of_child, num_points=num_points, seed=seed)
+        for child, of_child in parts
+    ]
+    return float(np.mean(found))
 
 
 def latent_targets(likelihood: Likelihood | None, Y: np.ndarray) -> np.ndarray:
