@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from script_cases import load_script
 
+from bayesian_benchmarks import ResultRow, ResultsStore
 from gpflow_dkp.mixture import Mixture
 
 
@@ -144,3 +145,60 @@ def test_letters_points_are_inside_the_glyphs() -> None:
         assert np.histogram(column, bins=5)[0].min() > 300
     ring = np.hstack(demo.points_inside("O", 2000, np.random.default_rng(0)))
     assert np.linalg.norm(ring, axis=1).min() > 0.3
+
+
+def stored_row(model: str, slope: float, split: int = 0) -> ResultRow:
+    """A run of three steps."""
+    return ResultRow(
+        task="regression",
+        dataset="yacht",
+        split=split,
+        model=model,
+        depth=2,
+        seed=0,
+        status="ok",
+        metrics={"seconds_per_step": 0.1, "epoch_seconds": 0.4, "elbo_per_point": 3.0 * slope},
+        recorded_at="2026-01-01T00:00:00+00:00",
+        settings_hash="a",
+        settings="{}",
+        history={
+            "step": [1.0, 2.0, 3.0],
+            "seconds": [0.1, 0.2, 0.3],
+            "elbo": [slope, 2.0 * slope, 3.0 * slope],
+        },
+    )
+
+
+def test_plot_training(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of a finished sweep's rows: one line a model, seconds and epochs from the rows."""
+    rows = [stored_row(model, slope) for model, slope in (("dgp", 1.0), ("dwp-gw", 2.0))]
+    store = ResultsStore(tmp_path / "rows.sqlite")
+    for row in [*rows, stored_row("dwp-ab-gw", 1.0, split=1)]:
+        store.add(row)
+    drawn: list[Figure] = []
+    plot_training = load_script("plot_training")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+        what = [str(store.path), "--dataset", "yacht", "--depth", "2"]
+        assert plot_training.main([*what, "--output", "a.png"]) == 0
+        by_seconds, by_epochs = drawn[0].axes
+        assert [line.get_label() for line in by_seconds.lines] == ["dgp", "dwp-gw"]
+        np.testing.assert_allclose(by_seconds.lines[1].get_xdata(), [0.1, 0.2, 0.3])
+        # Batches of 10 rows cover 35 in four steps.
+        np.testing.assert_allclose(by_epochs.lines[1].get_xdata(), [0.25, 0.5, 0.75])
+        np.testing.assert_allclose(by_epochs.lines[1].get_ydata(), [2.0, 4.0, 6.0])
+        assert plot_training.main([*what, "--models", "dwp-ab-gw", "--split", "1"]) == 0
+        assert [line.get_label() for line in drawn[1].axes[0].lines] == ["dwp-ab-gw"]
+    assert plot_training.main(what) == 0
+    assert Path("training.png").read_bytes()[:4] == b"\x89PNG"
+    capsys.readouterr()
+    for wrong, says in (
+        (["nowhere.csv"], "Cannot read nowhere.csv"),
+        (
+            [*what, "--split", "7"],
+            "has no finished run with its training's history on yacht, split 7",
+        ),
+        ([*what, "--output", "a.txt"], "its name must end in one of"),
+    ):
+        assert plot_training.main(wrong) == 2
+        assert says in capsys.readouterr().err
