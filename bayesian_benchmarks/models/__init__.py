@@ -1,6 +1,7 @@
 """Models by name, with the papers' settings: registration, building, training."""
 
-from . import deep, gaussian_wasserstein, latent_variable, sghmc  # noqa: F401  (importing them registers their models)
+# Importing them registers their models.
+from . import baselines, deep, gaussian_wasserstein, latent_variable, sghmc  # noqa: F401
 from .deep import train_with_fit
 from .registry import (
     Builder,

@@ -9,6 +9,7 @@ from .dwp import DWP
 from .gwi import GWI
 from .latent_samples import LatentSamples
 from .latent_variable_dgp import LatentVariableDGP
+from .neural_network import NeuralNetwork
 from .nngp import NNGP
 from .observations import observation_distribution
 from .posterior import Posterior
@@ -26,6 +27,7 @@ __all__ = [
     "LatentSamples",
     "LatentVariableDGP",
     "MonteCarloModel",
+    "NeuralNetwork",
     "Posterior",
     "observation_distribution",
 ]

@@ -1,0 +1,160 @@
+"""[NeurIPS22]'s baselines: the network of `gwi-net` by other inferences, and exact GP regression.
+
+`mlp-map`, `mlp-mean-field`, `mlp-dropout`, `mlp-laplace` and `mlp-ensemble` are
+`gpflow_dkp.models.NeuralNetwork`, with the hidden layers of the settings `gwi.hidden_units` and
+`gwi.activation`; `exact-gp` is GPflow's `GPR` with an ARD squared exponential.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ..errors import ConfigError
+from ..settings import GWISettings, Settings
+from .deep import classes_likelihood, train_with_fit
+from .registry import Array, Builder, TrainingRecord, register_model
+
+MOST_ROWS = 5_000
+"""Of an exact GP, whose cost is their cube."""
+
+Inference = Literal["map", "mean-field", "dropout", "laplace", "ensemble"]
+
+_OF_NETWORK = ("hidden_units", "activation")
+
+
+def _network(inference: Inference) -> Builder:
+    def build(
+        X: Array,
+        Y: Array,
+        *,
+        depth: int,
+        settings: Settings,
+        seed: int,
+        num_classes: int | None = None,
+    ) -> Any:
+        from gpflow_dkp.models import NeuralNetwork
+
+        gwi = settings.gwi or GWISettings()
+        likelihood = None if num_classes is None else classes_likelihood(num_classes, settings)
+        return NeuralNetwork(
+            X.shape[1],
+            likelihood,
+            inference=inference,
+            num_latent_gps=Y.shape[1] if num_classes is None else None,
+            hidden_units=gwi.hidden_units,
+            activation=gwi.activation,
+            num_samples=settings.train_samples,
+            num_data=len(X),
+            seed=seed,
+        )
+
+    return build
+
+
+def train_with_curvature(model: Any, data: tuple[Array, Array], **training: Any) -> TrainingRecord:
+    """`train_with_fit`, and the curvature of the posterior where it ends."""
+    record = train_with_fit(model, data, **training)
+    model.find_curvature(data)
+    return record
+
+
+_IGNORED = (
+    *("sghmc", "ard", "precision", "num_inducing", "natural_gradient", "schedule.natural_gradient"),
+    *(f"gwi.{name}" for name in GWISettings.model_fields if name not in _OF_NETWORK),
+)
+for _inference in get_args(Inference):
+    _has_samples = _inference in ("mean-field", "dropout")
+    register_model(
+        f"mlp-{_inference}",
+        train=train_with_curvature if _inference == "laplace" else None,
+        tasks=("regression", "classification", "ood"),
+        ignores=_IGNORED if _has_samples else (*_IGNORED, "train_samples"),
+    )(_network(_inference))
+
+
+@dataclass(frozen=True)
+class Search:
+    """The cost of a search by L-BFGS.
+
+    :param seconds: of all of it.
+    :param num_steps: its iterations.
+
+    >>> from bayesian_benchmarks.models.baselines import Search
+    >>> Search(seconds=3.0, num_steps=6).seconds_per_step
+    0.5
+    """
+
+    seconds: float
+    num_steps: int
+    num_recoveries: int = 0
+
+    @property
+    def seconds_per_step(self) -> float:
+        """An iteration's."""
+        return self.seconds / max(self.num_steps, 1)
+
+
+class ExactGP:
+    """GPflow's `GPR` as a model of the benchmark.
+
+    :param X: [N, D], at most 5 000 rows.
+    :param Y: [N, P].
+    :raises ConfigError: more rows.
+
+    >>> from bayesian_benchmarks.models.baselines import ExactGP
+    >>> ExactGP(X, Y).predict_mixture(X, num_samples=1)[0].shape
+    TensorShape([1, 10, 1])
+    """
+
+    def __init__(self, X: Array, Y: Array) -> None:
+        import gpflow
+        import numpy as np
+
+        if len(X) > MOST_ROWS:
+            raise ConfigError(
+                f"exact-gp: got {len(X)} rows, whose cube is its cost, needs at most {MOST_ROWS}; take svgp."
+            )
+        kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(X.shape[1]))
+        self.gpr = gpflow.models.GPR((X, Y), kernel, noise_variance=0.1)
+
+    def predict_mixture(self, X: Array, *, num_samples: int, seed: int = 0) -> Any:
+        """Mean and variance of new observations, one component [1, N, P]."""
+        mean, variance = self.gpr.predict_y(X)
+        return mean[None], variance[None]
+
+    def elbo(self, data: tuple[Array, Array], **sampling: Any) -> Any:
+        """The log marginal likelihood of all training data, whatever batch of them is given."""
+        return self.gpr.log_marginal_likelihood()
+
+
+def train_by_marginal_likelihood(
+    model: ExactGP, data: tuple[Array, Array], *, settings: Settings, report_step: Any, **_: Any
+) -> Search:
+    """Maximise the marginal likelihood by L-BFGS; it starts afresh after a kill."""
+    import gpflow
+
+    start, gpr = time.perf_counter(), model.gpr
+    found = gpflow.optimizers.Scipy().minimize(
+        gpr.training_loss,
+        gpr.trainable_variables,
+        options={"maxiter": settings.num_steps},
+        tf_fun_args={"autograph": False},
+    )
+    report_step(settings.num_steps)
+    return Search(time.perf_counter() - start, int(found.nit))
+
+
+@register_model(
+    "exact-gp",
+    train=train_by_marginal_likelihood,
+    tasks=("regression",),
+    ignores=(
+        *("gwi", "sghmc", "ard", "precision", "num_inducing", "schedule", "learning_rate"),
+        *("kl_annealing_steps", "batch_size", "train_samples"),
+    ),
+)
+def build_exact_gp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> ExactGP:
+    """A GP regression of all rows."""
+    return ExactGP(X, Y)

@@ -1,0 +1,82 @@
+"""Baselines in the harness: networks by five inferences, and the exact GP against SciPy."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from bayesian_benchmarks import get_dataset, run_task
+from bayesian_benchmarks.errors import ConfigError
+from bayesian_benchmarks.models import model_source
+from bayesian_benchmarks.models.baselines import ExactGP, train_by_marginal_likelihood
+from bayesian_benchmarks.settings import ClassificationSettings, GWISettings, Settings
+
+INFERENCES = ("map", "mean-field", "dropout", "laplace", "ensemble")
+networks = pytest.mark.parametrize("inference", INFERENCES)
+GWI = GWISettings(hidden_units=(4,), activation="relu")
+SETTINGS = Settings(
+    num_steps=60, learning_rate=((0.0, 0.02),), kl_annealing_steps=0, train_samples=2, gwi=GWI
+)
+
+
+@networks
+def test_networks_in_regression(inference: str) -> None:
+    """Only the bound of mean-field is called one."""
+    scores = run_task("diabetes", f"mlp-{inference}", depth=1, settings=SETTINGS)
+    assert scores["test_rmse"] < 90.0  # the targets' deviation is 77
+    assert ("elbo_per_point" in scores) == (inference == "mean-field")
+    assert ("objective_per_point" in scores) == (inference != "mean-field")
+
+
+@networks
+def test_networks_in_classification(inference: str) -> None:
+    settings = ClassificationSettings(**{**SETTINGS.model_dump(), "gwi": GWI, "num_steps": 200})
+    scores = run_task("iris", f"mlp-{inference}", depth=1, settings=settings, task="classification")
+    assert scores["accuracy"] > 0.6
+
+
+def test_the_settings_make_the_network() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 3)), rng.normal(size=(30, 2))
+    model = model_source("mlp-map").build(X, Y, depth=1, settings=SETTINGS, seed=0)
+    assert [tuple(weight.shape) for weight in model.weights] == [(1, 3, 4), (1, 4, 2)]
+    assert model.activation == "relu"
+    laplace = model_source("mlp-laplace")
+    model = laplace.build(X, Y, depth=1, settings=SETTINGS, seed=0)
+    start = model.precision_tril.numpy()
+    training = {"checkpoint_dir": None, "checkpoint_seconds": 30.0, "report_step": lambda _: None}
+    laplace.train(model, (X, Y), settings=SETTINGS, seed=0, **training)
+    assert not np.allclose(model.precision_tril, start)
+
+
+def test_what_the_networks_read() -> None:
+    for inference in INFERENCES:
+        source = model_source(f"mlp-{inference}")
+        assert source.is_read("gwi.hidden_units")
+        assert not source.is_read("gwi.noise_variances")
+        assert source.is_read("train_samples") == (inference in ("mean-field", "dropout"))
+
+
+def test_exact_gp() -> None:
+    """Its objective is the log density of the targets, which its search raises."""
+    data = get_dataset("diabetes")
+    X, Y = data.X_train[:60], data.Y_train[:60]
+    model = ExactGP(X, Y)
+    before = float(model.elbo((X, Y)))
+    steps: list[int] = []
+    found = train_by_marginal_likelihood(model, (X, Y), settings=SETTINGS, report_step=steps.append)
+    assert steps == [60]
+    assert 0 < found.num_steps <= 60
+    kernel, noise = model.gpr.kernel, float(model.gpr.likelihood.variance.numpy())
+    scaled = X / kernel.lengthscales.numpy()
+    squared = np.sum((scaled[:, None] - scaled[None]) ** 2, -1)
+    covariance = kernel.variance.numpy() * np.exp(-0.5 * squared) + noise * np.eye(60)
+    expected = multivariate_normal(np.zeros(60), covariance).logpdf(Y[:, 0])
+    np.testing.assert_allclose(model.elbo((X, Y)), expected, rtol=1e-6)
+    assert expected > before
+    scores = run_task("diabetes", "exact-gp", depth=1, settings=SETTINGS)
+    assert -1.2 < scores["elbo_per_point"] < -0.8
+
+
+def test_exact_gp_of_too_many_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"exact-gp: got 5001 rows, whose cube is its cost"):
+        ExactGP(np.zeros((5001, 2)), np.zeros((5001, 1)))
