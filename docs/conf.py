@@ -36,6 +36,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "mathml",
+    "paper_items",
     "source_links",
 ]
 exclude_patterns = ["_build", "gallery/*", "Thumbs.db", ".DS_Store"]
