@@ -36,6 +36,7 @@ def data_of(function, num_data=1000, seed=0):
 
 
 def gwi_net(X, Y, num_steps=1500):
+    """Trained, with twenty inducing points."""
     model = GWI.from_data(X, Y, mean="net", num_inducing=20, seed=0)
     fit(model, (X, Y), num_steps=num_steps, batch_size=200, learning_rate=1e-2, progress=False)
     return model
