@@ -128,7 +128,8 @@ class NeuralNetwork(MonteCarloModel):
             num_latent_gps=num_latent_gps,
             num_samples=num_samples,
             num_data=num_data,
-            jitter=0.0,
+            # A covariance of more points than weights is singular.
+            jitter=None if inference == "laplace" else 0.0,
             name=name,
         )
         self.inference = inference

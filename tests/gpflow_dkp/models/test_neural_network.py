@@ -83,6 +83,19 @@ def test_laplace_of_a_linear_network_is_exact(full_cov: bool) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
+def test_joint_draws_of_more_points_than_weights() -> None:
+    model = make("laplace", hidden=())
+    at_optimum(model)
+    model.find_curvature((X, Y))
+    points = np.random.default_rng(4).normal(size=(40, D))
+    draws = model.predict_f_samples(points, 4000, seed=0).numpy()[..., 0]
+    mean, covariance = linear_posterior()
+    A = design(points)
+    spread = np.sqrt(np.diag(A @ covariance @ A.T))
+    np.testing.assert_allclose(draws.mean(0), A @ mean, atol=5.0 * spread.max() / np.sqrt(4000))
+    np.testing.assert_allclose(draws.std(0), spread, rtol=0.1)
+
+
 @pytest.mark.parametrize(
     "likelihood", [Gaussian(NOISE), Bernoulli(), Poisson(), StudentT(scale=0.5, df=4.0), Softmax(3)]
 )
