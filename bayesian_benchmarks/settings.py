@@ -255,6 +255,8 @@ class Settings(BaseModel):
     """Components of the predictive mixture."""
     ard: bool = True
     """Whether dgp, dwp, nngp and diwp learn a scale of each input feature."""
+    input_bias: bool = False
+    """Whether they learn a shift of each input feature, as [ICML21] does."""
     gwi: GWISettings | None = None
     """Of Gaussian Wasserstein inference; null for the defaults."""
 

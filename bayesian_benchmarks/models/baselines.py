@@ -61,7 +61,15 @@ def train_with_curvature(model: Any, data: tuple[Array, Array], **training: Any)
 
 
 _IGNORED = (
-    *("sghmc", "ard", "precision", "num_inducing", "natural_gradient", "schedule.natural_gradient"),
+    *(
+        "sghmc",
+        "ard",
+        "input_bias",
+        "precision",
+        "num_inducing",
+        "natural_gradient",
+        "schedule.natural_gradient",
+    ),
     *(f"gwi.{name}" for name in GWISettings.model_fields if name not in _OF_NETWORK),
 )
 for _inference in get_args(Inference):
@@ -151,7 +159,16 @@ def train_by_marginal_likelihood(
     train=train_by_marginal_likelihood,
     tasks=("regression",),
     ignores=(
-        *("gwi", "sghmc", "ard", "precision", "num_inducing", "schedule", "learning_rate"),
+        *(
+            "gwi",
+            "sghmc",
+            "ard",
+            "input_bias",
+            "precision",
+            "num_inducing",
+            "schedule",
+            "learning_rate",
+        ),
         *("kl_annealing_steps", "batch_size", "train_samples"),
     ),
 )

@@ -43,6 +43,7 @@ def _builder(cls: str, **fixed: Any) -> Builder:
             num_data=len(X),
             precision=settings.precision,
             ard=settings.ard,
+            input_bias=settings.input_bias,
             seed=seed,
             **fixed,
         )

@@ -199,7 +199,7 @@ def train_and_choose(
     return model.train(data, **training)
 
 
-_UNREAD = ("sghmc", "ard", "precision", "num_inducing", "schedule")
+_UNREAD = ("sghmc", "ard", "input_bias", "precision", "num_inducing", "schedule")
 _NETWORK = ("gwi.hidden_units", "gwi.activation")
 _register = partial(register_model, train=train_and_choose)
 _register("gwi-net", ignores=(*_UNREAD, "gwi.networks"))(_builder("net"))
@@ -210,7 +210,7 @@ _register(
 _register("gwi-svgp", ignores=(*_UNREAD, *_NETWORK, "gwi.networks"))(_builder("svgp"))
 
 
-@register_model("svgp", ignores=("gwi", "sghmc", "ard", "precision"))
+@register_model("svgp", ignores=("gwi", "sghmc", "ard", "input_bias", "precision"))
 def build_svgp(
     X: Array,
     Y: Array,

@@ -78,7 +78,7 @@ _register = partial(
     register_model,
     settings=DensitySettings,
     tasks=("density",),
-    ignores=("gwi", "sghmc", "ard", "precision"),
+    ignores=("gwi", "sghmc", "ard", "input_bias", "precision"),
     min_depth=0,
 )
 for _architecture in architectures():
@@ -95,7 +95,7 @@ for _hidden in HIDDEN_UNITS:
     _register(
         _name,
         ignores=(
-            *("gwi", "sghmc", "ard", "precision"),
+            *("gwi", "sghmc", "ard", "input_bias", "precision"),
             *("natural_gradient", "schedule.natural_gradient"),
             *("num_inducing", "num_importance_samples", "num_inner_gps"),
         ),

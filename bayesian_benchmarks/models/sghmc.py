@@ -91,7 +91,15 @@ for _num_layers in range(1, MAX_LAYERS + 1):
         settings=DensitySettings,
         tasks=("density",),
         ignores=(
-            *("gwi", "ard", "precision", "schedule", "learning_rate", "natural_gradient"),
+            *(
+                "gwi",
+                "ard",
+                "input_bias",
+                "precision",
+                "schedule",
+                "learning_rate",
+                "natural_gradient",
+            ),
             *("kl_annealing_steps", "num_importance_samples", "latent_dim"),
         ),
         min_depth=0,

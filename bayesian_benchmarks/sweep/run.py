@@ -77,6 +77,8 @@ class Run:
         unread = ("schedule",) if settings.get("schedule") is None else OF_PAPERS_SCHEDULE
         for name in unread:
             settings.pop(name, None)
+        if not settings.get("input_bias"):  # as in the keys of rows from before there was one
+            settings.pop("input_bias", None)
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.data:
             content["data"] = self.data

@@ -141,6 +141,18 @@ def test_the_fast_schedule_is_the_librarys() -> None:
     assert schedule_name(own.model_dump_json()) == "own"
 
 
+def test_a_learned_shift_of_the_inputs_is_in_the_key_where_it_is_asked_for() -> None:
+    """So that rows from before it could be asked for are found."""
+    without, with_bias = (
+        expand(experiment(models=["dgp"], settings={"input_bias": value}))[0]
+        for value in (False, True)
+    )
+    assert "input_bias" not in without.settings_json
+    assert json.loads(with_bias.settings_json)["input_bias"] is True
+    svgp = expand(experiment(models=["svgp"], settings={"input_bias": True}))[0]
+    assert "input_bias" not in svgp.settings_json
+
+
 def test_a_schedule_stands_in_place_of_what_it_replaces_in_a_runs_key() -> None:
     (paper,) = expand(experiment())
     assert "schedule" not in paper.settings_json  # the key of rows that know of none

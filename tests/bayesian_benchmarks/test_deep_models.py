@@ -119,3 +119,14 @@ def test_steps_are_reported() -> None:
         report_step=steps.append,
     )
     assert steps[-1] == 4
+
+
+@pytest.mark.parametrize("name", ["dgp", "dwp-ab-gw", "nngp:relu", "diwp:relu"])
+def test_a_learned_shift_of_the_inputs(name: str) -> None:
+    """One more number for each of the ten columns."""
+    without, with_bias = (build(name, input_bias=value) for value in (False, True))
+    sizes = [
+        sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+        for model in (without, with_bias)
+    ]
+    assert sizes[1] - sizes[0] == 10
