@@ -43,8 +43,9 @@ def gwi_net(X, Y, num_steps=1500):
 
 
 # %%
-# **Bands.** The mean is a network's, the variance a sparse GP's. In the stretch without data, and beyond
-# the ends, the band grows to the prior's width, whatever the network does there.
+# **Bands.** The mean is a network's, the variance a sparse GP's. Beyond the ends the band grows to the
+# prior's width, whatever the network does there; the stretch without data is shorter than the kernel's
+# lengthscale, and the band opens a little.
 figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.4), sharey=True)
 models = {}
 for axis, (name, function) in zip(axes, FUNCTIONS.items()):
