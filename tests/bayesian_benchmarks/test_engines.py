@@ -52,7 +52,8 @@ class Cluster:
             self.close()
             file = self._folder / f"scheduler-{time.time_ns()}.json"
             self.scheduler = self._start("scheduler", "--port", "0", "--scheduler-file", str(file))
-            wait_for(file.exists)
+            # The scheduler makes the file first and fills it then.
+            wait_for(lambda: file.exists() and file.read_text().rstrip().endswith("}"))
             self.address: str = json.loads(file.read_text())["address"]
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < 2:
