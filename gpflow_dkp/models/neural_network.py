@@ -197,8 +197,6 @@ class NeuralNetwork(MonteCarloModel):
         """
         X, Y = self.check_data(data)
         for_weights, for_masks, for_y = split(as_seed(seed), 3)
-        if self.inference == "ensemble":
-            num_samples = self.num_members
         S = self._number_of_samples(num_samples) if self._is_random else self.num_members
         mean = self._network(X, self._draw_weights(S, for_weights), self._masks(S, X, for_masks))
         moments = mean, NEGLIGIBLE * tf.ones_like(mean)
