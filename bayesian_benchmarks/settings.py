@@ -174,7 +174,7 @@ class GWISettings(BaseModel):
 
 
 class SGHMCSettings(BaseModel):
-    """How the inducing values of `gp:sghmc` and deeper are sampled: `gpflow_dkp.training.sample`."""
+    """How `gpflow_dkp.training.sample` draws inducing values: of `gp:sghmc`, deeper ones, `dwp:sghmc`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

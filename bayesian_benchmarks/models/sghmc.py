@@ -1,6 +1,7 @@
-"""Deep GPs whose inducing values are sampled ([NeurIPS18]), which [ICML19] Table 2 compares with.
+"""Models whose inducing values are sampled: deep GPs ([NeurIPS18]), which [ICML19] Table 2 compares with.
 
-A model's name is its layers and the sampler: `gp:sghmc`, `gp-gp:sghmc`.
+A model's name is its layers and the sampler: `gp:sghmc`, `gp-gp:sghmc`. `dwp:sghmc`, of any depth, is the
+deep GP that a deep Wishart process is.
 """
 
 from __future__ import annotations
@@ -84,23 +85,40 @@ def train_by_sampling(
     )
 
 
+def _build_dwp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> Any:
+    from gpflow_dkp.models import SGHMCDWP
+
+    return SGHMCDWP.from_data(
+        X,
+        Y,
+        depth=depth,
+        num_inducing=settings.num_inducing,
+        num_samples=settings.train_samples,
+        num_data=len(X),
+        precision=settings.precision,
+        ard=settings.ard,
+        input_bias=settings.input_bias,
+        seed=seed,
+    )
+
+
+_OF_OTHER_TRAININGS = (
+    *("gwi", "schedule", "learning_rate", "natural_gradient", "kl_annealing_steps"),
+    *("num_importance_samples", "latent_dim"),
+)
+register_model(
+    "dwp:sghmc",
+    train=train_by_sampling,
+    settings=DensitySettings,
+    tasks=("density",),
+    ignores=(*_OF_OTHER_TRAININGS, "num_inner_gps"),
+)(_build_dwp)
 for _num_layers in range(1, MAX_LAYERS + 1):
     register_model(
         f"{'-'.join(['gp'] * _num_layers)}:sghmc",
         train=train_by_sampling,
         settings=DensitySettings,
         tasks=("density",),
-        ignores=(
-            *(
-                "gwi",
-                "ard",
-                "input_bias",
-                "precision",
-                "schedule",
-                "learning_rate",
-                "natural_gradient",
-            ),
-            *("kl_annealing_steps", "num_importance_samples", "latent_dim"),
-        ),
+        ignores=(*_OF_OTHER_TRAININGS, "ard", "input_bias", "precision"),
         min_depth=0,
     )(_builder(_num_layers))

@@ -23,10 +23,14 @@ from .gram import (
     InverseWishartLayer,
     Marginals,
     OutputGP,
+    OutputLayer,
+    SampledFeatures,
+    SampledOutput,
     WishartLayer,
     WishartPosterior,
     condition_features,
 )
+from .sampled import SampledLayer
 
 __all__ = [
     "ABGWPosterior",
@@ -44,7 +48,11 @@ __all__ = [
     "Marginals",
     "Observed",
     "OutputGP",
+    "OutputLayer",
+    "SampledFeatures",
     "SampledGP",
+    "SampledLayer",
+    "SampledOutput",
     "SparseGP",
     "WishartLayer",
     "WishartPosterior",

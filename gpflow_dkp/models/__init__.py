@@ -13,7 +13,9 @@ from .neural_network import NeuralNetwork
 from .nngp import NNGP
 from .observations import observation_distribution
 from .posterior import Posterior
+from .sampled_model import SampledModel
 from .sghmc_dgp import SGHMCDGP
+from .sghmc_dwp import SGHMCDWP
 
 __all__ = [
     "DGP",
@@ -22,6 +24,7 @@ __all__ = [
     "GWI",
     "NNGP",
     "SGHMCDGP",
+    "SGHMCDWP",
     "ConditionalVAE",
     "DeepKernelProcess",
     "LatentSamples",
@@ -29,5 +32,6 @@ __all__ = [
     "MonteCarloModel",
     "NeuralNetwork",
     "Posterior",
+    "SampledModel",
     "observation_distribution",
 ]

@@ -18,7 +18,7 @@ from gpflow.likelihoods import Likelihood
 from .. import gram
 from ..checks import brief, check_choice, check_inducing_variable, check_positive_integer
 from ..gram import GramBlocks, InputBlocks
-from ..layers import GramLayer, InputInverseWishart, OutputGP
+from ..layers import GramLayer, InputInverseWishart, OutputLayer, SampledLayer
 from ..parallel import map_over_samples
 from ..random import Seed, as_seed, split
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
@@ -120,7 +120,7 @@ class DeepKernelProcess(MonteCarloModel):
         return self.layers[:-1]
 
     @property
-    def output_layer(self) -> OutputGP:
+    def output_layer(self) -> OutputLayer:
         """The last layer."""
         return self.layers[-1]
 
@@ -233,7 +233,7 @@ class DeepKernelProcess(MonteCarloModel):
     ) -> Any:
         """The data points through the layers from number `start` on: the outputs' moments.
 
-        :param how: `full_cov` or `common_noise`.
+        :param how: `full_cov` and `common_noise`.
         """
         value: Any = blocks
         for (layer, layer_seed), draw in zip(self._seeded_layers(seed)[start:], draws, strict=True):
@@ -263,8 +263,13 @@ class DeepKernelProcess(MonteCarloModel):
     ) -> MeanAndVariance:
         """Mean [S, N, P] and variance [S, N, P] at X, or covariance [S, P, N, N]: see the base class."""
         how = {"full_cov": full_cov, "common_noise": not full_cov}
-        seed = as_seed(seed)
-        blocks = InputBlocks(self.inducing_variable, X, full_cov=full_cov)
+        return self._moments_given(draws, X, num_samples, as_seed(seed), **how)
+
+    def _moments_given(
+        self, draws: Any, X: tf.Tensor, num_samples: int, seed: Seed, **how: bool
+    ) -> MeanAndVariance:
+        """The outputs' moments at X [N, D] given draws of all layers; `how` as in `_condition`."""
+        blocks = InputBlocks(self.inducing_variable, X, full_cov=how["full_cov"])
         if not self.hidden_layers:
             moments = self._condition(0, draws, blocks, seed, **how)
             return self._moments(moments, X)
@@ -420,7 +425,7 @@ class DeepKernelProcess(MonteCarloModel):
 
 
 def check_layers(layers: Sequence[GramLayer]) -> None:
-    """Raise `ValueError` unless these are layers on Gram matrices, an `OutputGP` last, that fit together."""
+    """Raise `ValueError` unless these are layers on Gram matrices, an output last, that fit together."""
     if not isinstance(layers, Sequence) or not layers:
         raise ValueError(f"layers: got {brief(layers)}, needs a list of layers on Gram matrices")
     for layer in layers:
@@ -428,7 +433,13 @@ def check_layers(layers: Sequence[GramLayer]) -> None:
             raise ValueError(
                 f"layers: got {type(layer).__name__} among them, needs layers on Gram matrices"
             )
-    if not isinstance(layers[-1], OutputGP) or any(isinstance(x, OutputGP) for x in layers[:-1]):
+    if len({isinstance(layer, SampledLayer) for layer in layers}) > 1:
+        raise ValueError(
+            "layers: got some whose values are sampled and some with a posterior, needs one kind"
+        )
+    if not isinstance(layers[-1], OutputLayer) or any(
+        isinstance(layer, OutputLayer) for layer in layers[:-1]
+    ):
         raise ValueError("layers: needs an OutputGP last, and nowhere else")
     for number, layer in enumerate(layers[:-1], 1):
         if isinstance(layer.kernel, SeparateIndependent):

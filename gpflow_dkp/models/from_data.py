@@ -25,7 +25,7 @@ from ..checks import (
     check_seed,
 )
 from ..gram import FeatureBlocks, GramBlocks, InputBlocks, Shifted
-from ..layers import GramLayer, OutputGP
+from ..layers import GramLayer, OutputGP, OutputLayer
 from .checks import check_arrays, check_num_latent_gps, check_targets, num_latent_gps_for
 from .deep_kernel_process import DeepKernelProcess
 
@@ -56,13 +56,19 @@ class DeepModel(DeepKernelProcess):
     ) -> None:
         inducing_variable = check_inducing_variable(inducing_variable)
         check_flag("shared_precision", shared_precision)
-        output_layer = OutputGP(
+        output_layer = self._make_output_layer(
             inducing_variable.Z.shape[0],
             check_num_latent_gps(likelihood, num_latent_gps),
-            kernel=kernel,
-            shared_precision=shared_precision,
+            kernel,
+            shared_precision,
         )
         super().__init__([*layers, output_layer], likelihood, inducing_variable, **settings)
+
+    def _make_output_layer(
+        self, num_inducing: int, num_outputs: int, kernel: Kernel, shared_precision: bool
+    ) -> OutputLayer:
+        """The last layer."""
+        return OutputGP(num_inducing, num_outputs, kernel=kernel, shared_precision=shared_precision)
 
     @classmethod
     def from_data(
@@ -116,7 +122,7 @@ class DeepModel(DeepKernelProcess):
         model = cls(kernels, likelihood, centres, **settings)
         if isinstance(model.likelihood, gpflow.likelihoods.Gaussian):
             mean = 0.0 if model.mean_function is None else model.mean_function(centres)
-            model.output_layer.v.assign(targets - mean)
+            model._start_output_near(targets - mean)
         model._start_near_inputs(centres)
         return model
 
@@ -125,6 +131,10 @@ class DeepModel(DeepKernelProcess):
         """Have the inputs shifted: by the first kernel, or by the arguments of the constructor returned."""
         kernels[0] = Shifted(kernels[0], num_features)
         return {}
+
+    def _start_output_near(self, targets: np.ndarray) -> None:
+        """Start the output layer from targets at the inducing points [M, P]."""
+        self.output_layer.v.assign(targets)
 
     def _start_near_inputs(self, inputs: np.ndarray) -> None:  # most start as they are
         """Start the hidden layers near a Gram matrix of inputs at the inducing points [M, D]."""

@@ -8,7 +8,7 @@ from typing import Any
 import gpflow
 import numpy as np
 import tensorflow as tf
-from check_shapes import check_shapes, inherit_check_shapes
+from check_shapes import inherit_check_shapes
 from gpflow.base import InputData, MeanAndVariance, RegressionData
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
@@ -21,14 +21,14 @@ from ..layers.features.sampled_gp import SampledValues
 from ..parallel import map_over_samples
 from ..random import Seed, as_seed, fold_in
 from .architecture import build_layers
-from .base import MonteCarloModel
 from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
 from .checks import check_shapes as check_data_shapes
 from .latent_variable_dgp import check_layers, failing_layer, prior_through
 from .sampled_likelihood import of_likelihood
+from .sampled_model import SampledModel
 
 
-class SGHMCDGP(MonteCarloModel):
+class SGHMCDGP(SampledModel):
     """Layers of sparse GPs whose inducing values are sampled from their posterior, not approximated.
 
     It is the model of [NeurIPS18]; see docs/mathematics.md 11. Where q(u) of `LatentVariableDGP` is Gaussian,
@@ -149,41 +149,11 @@ class SGHMCDGP(MonteCarloModel):
 
     # The density
 
-    @property
-    def objective_is_bound(self) -> bool:
-        """No: it is a density at one value of u."""
-        return False
-
     @inherit_check_shapes
-    def elbo_terms(
-        self,
-        data: RegressionData,
-        *,
-        num_samples: int | None = None,
-        seed: Seed = None,
-        rows: tf.Tensor | None = None,
-        values: Sequence[tf.Tensor] | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The two terms of `elbo`: the expected log-likelihood of the rows given, and log p(v).
-
-        :param values: v [M, L] of each layer, in the place of where the chain stands.
-        """
-        S = self._number_of_samples(num_samples)
-        values = [layer.values for layer in self.layers] if values is None else values
-        repeated = [tf.tile(value[None], [S, 1, 1]) for value in values]
-        expected, log_prior = self.log_joint_terms(data, repeated, seed=seed)
-        return tf.reduce_mean(expected), tf.reduce_mean(log_prior)
-
-    @check_shapes("values[all]: [S, ., .]", "return[0]: [S]", "return[1]: [S]")
     def log_joint_terms(
         self, data: RegressionData, values: Sequence[tf.Tensor], *, seed: Seed = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Expected log-likelihood [S] of the rows given and log p(v) [S], at S values of v.
-
-        :param data: X [N, D] and Y [N, P].
-        :param values: v [S, M, L] of each layer.
-        :param seed: of the inner functions, drawn for each point of each value.
-        """
+        """Expected log-likelihood [S] of the rows given and log p(v) [S], at S values v [S, M, L]."""
         X, Y = self.check_data(data)
         draws = [layer.at(value) for layer, value in zip(self.layers, values, strict=True)]
         seed = as_seed(seed)

@@ -15,7 +15,7 @@ from gpflow.models import BayesianModel, ExternalDataTrainingLossMixin
 from gpflow.models.training_mixins import InternalDataTrainingLossMixin
 
 from ..checks import brief, check_positive_integer
-from ..models import SGHMCDGP
+from ..models import SampledModel
 from ..random import as_seed
 from .history import History
 
@@ -30,9 +30,10 @@ def check_model(model: BayesianModel) -> None:
             f"model: got {brief(model)}, needs a model of gpflow_dkp.models or a GPflow model with a "
             "training loss"
         )
-    if isinstance(model, SGHMCDGP):
+    if isinstance(model, SampledModel):
         raise ValueError(
-            "model: got an SGHMCDGP, whose inducing values are sampled; call gpflow_dkp.training.sample"
+            f"model: got an {type(model).__name__}, whose inducing values are sampled; call "
+            "gpflow_dkp.training.sample"
         )
     if not model.trainable_variables:
         raise ValueError("fit: the model has no trainable variables")
@@ -40,9 +41,9 @@ def check_model(model: BayesianModel) -> None:
 
 def check_sampled_model(model: BayesianModel) -> None:
     """Raise `ValueError` for what is no model whose inducing values are sampled."""
-    if not isinstance(model, SGHMCDGP):
+    if not isinstance(model, SampledModel):
         raise ValueError(
-            f"model: got {brief(model)}, needs an SGHMCDGP; other models are trained by "
+            f"model: got {brief(model)}, needs an SGHMCDGP or SGHMCDWP; other models are trained by "
             "gpflow_dkp.training.fit"
         )
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from gpflow.base import RegressionData
 
 from ..checks import check_positive_integer
-from ..models import SGHMCDGP
+from ..models import SampledModel
 from ..random import split
 from .arguments import Callback, check_sampled_model
 from .data import Minibatch
@@ -35,7 +35,7 @@ LEARNING_RATE = 0.01
 
 
 def sample(
-    model: SGHMCDGP,
+    model: SampledModel,
     data: RegressionData | tf.data.Dataset,
     *,
     num_burn_in: int = NUM_BURN_IN,
@@ -145,13 +145,13 @@ class Sampler(Trainer):
     """The compiled steps of `sample`, whose arguments these are."""
 
     objective: BoundObjective
-    model: SGHMCDGP
+    model: SampledModel
 
     _check = staticmethod(check_sampled_model)
 
     def __init__(
         self,
-        model: SGHMCDGP,
+        model: SampledModel,
         data: RegressionData | tf.data.Dataset,
         *,
         num_burn_in: int,

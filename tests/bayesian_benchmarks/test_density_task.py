@@ -146,10 +146,12 @@ def test_settings_of_another_task_are_refused() -> None:
         run_task("diabetes", "lv-gp:vi", settings=Settings())
 
 
-@pytest.mark.parametrize("model", ["gp", "lv-gp-gp:iwvi", "cvae-50", "gp-gp:sghmc"])
+@pytest.mark.parametrize("model", ["gp", "lv-gp-gp:iwvi", "cvae-50", "gp-gp:sghmc", "dwp:sghmc"])
 def test_a_short_run_has_every_metric(model: str) -> None:
+    depth = 2 if model == "dwp:sghmc" else 0
+
     def run() -> dict[str, float]:
-        return run_task("diabetes", model, task="density", depth=0, settings=SETTINGS)
+        return run_task("diabetes", model, task="density", depth=depth, settings=SETTINGS)
 
     scores = run()
     assert set(METRICS) - set(scores) <= {"seconds_per_step", "epoch_seconds"}

@@ -71,10 +71,19 @@ GOOD: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         models.SGHMCDGP.from_data,
         lambda: {"X": X, "Y": DATA[1], "num_inducing": 4},
     ),
+    "SGHMCDWP": (
+        models.SGHMCDWP,
+        lambda: {
+            "kernels": kernels(2),
+            "likelihood": noise(),
+            "inducing_variable": Z,
+            "widths": [2],
+        },
+    ),
     "ConditionalVAE": (models.ConditionalVAE, lambda: {"num_features": 2}),
     **{
         layer.__name__: (layer, lambda: {"num_inducing": 5, "width": 2})
-        for layer in (layers.WishartLayer, layers.GlobalInducingGP)
+        for layer in (layers.WishartLayer, layers.GlobalInducingGP, layers.SampledFeatures)
     },
     **{
         layer.__name__: (layer, lambda: {"num_inducing": 5, "width": 2})

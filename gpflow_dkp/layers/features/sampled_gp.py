@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -14,9 +12,9 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from typing_extensions import Self
 
-from ...checks import check_positive_integer
 from ...linalg import cholesky
 from ...random import Seed
+from ..sampled import SampledLayer, log_standard_normal
 from .sparse_gp import InducingGP, SparseGP
 
 
@@ -52,7 +50,7 @@ class SampledValues(NamedTuple):
         return -tf.tile(explained[:, None], [1, tf.shape(self.whitened)[-1], 1, 1])
 
 
-class SampledGP(InducingGP):
+class SampledGP(SampledLayer, InducingGP):
     """L independent GPs of one kernel, with inducing values u that are drawn from their posterior.
 
     It is the layer of [NeurIPS18], docs/mathematics.md 11: u = L v with L the factor of the inducing
@@ -65,8 +63,7 @@ class SampledGP(InducingGP):
     :param mean_function: m, a GPflow mean function of P columns; default zero.
     :param projection: W [P, L], fixed; default the identity.
 
-    Attributes: `values`, v [M, L] where the chain stands, at first 0; `samples` [K, M, L], those that are
-    kept for predictions, at first where it starts. Neither is trainable: they are sampled.
+    Attributes are those of `SampledLayer`; the chain starts at v = 0.
 
     >>> layer = gpflow_dkp.layers.SampledGP(gpflow.kernels.SquaredExponential(), X[:3], 2)
     >>> mean, variance = layer.marginals(X)
@@ -95,12 +92,7 @@ class SampledGP(InducingGP):
             projection=projection,
             name=name,
         )
-        shape = [self.num_inducing, num_latent_gps]
-        start = tf.zeros(shape, gpflow.default_float())
-        self.values = tf.Variable(start, trainable=False, name="values")
-        self.samples = tf.Variable(
-            start[None], trainable=False, shape=[None, *shape], name="samples"
-        )
+        self._start_chain(np.zeros([self.num_inducing, num_latent_gps]))
 
     @classmethod
     def of(cls, layer: SparseGP) -> Self:
@@ -112,15 +104,8 @@ class SampledGP(InducingGP):
             mean_function=layer.mean_function,
             projection=layer.projection,
         )
-        mean = layer.sample().mean
-        sampled.values.assign(mean)
-        sampled.keep(mean[None])
+        sampled.move_to(layer.sample().mean)
         return sampled
-
-    @check_shapes("samples: [K, M, L]")
-    def keep(self, samples: tf.Tensor) -> None:
-        """Predict from these values of v [K, M, L]."""
-        self.samples.assign(samples)
 
     @check_shapes("return.tril: [M, M]", "return.whitened: [S, M, L]", "return.log_ratio: [S]")
     def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> SampledValues:
@@ -130,19 +115,10 @@ class SampledGP(InducingGP):
         """
         if num_samples is None:
             return self.at(self.values[None])
-        check_positive_integer("num_samples", num_samples)
-        num_kept = tf.shape(self.samples)[0]
-        chosen = tf.range(num_samples, dtype=tf.int64) * tf.cast(num_kept, tf.int64) // num_samples
-        return self.at(tf.gather(self.samples, chosen))
+        return self.at(self.kept(num_samples))
 
     @check_shapes("values: [S, M, L]", "return.whitened: [S, M, L]", "return.log_ratio: [S]")
     def at(self, values: tf.Tensor) -> SampledValues:
         """Values of v [S, M, L] with their factorisation and prior density."""
         tril = cholesky(self._inducing_covariance())
         return SampledValues(tril, values, log_standard_normal(values))
-
-
-@check_shapes("values: [S, M, L]", "return: [S]")
-def log_standard_normal(values: tf.Tensor) -> tf.Tensor:
-    """log N(v; 0, I) of each of S values."""
-    return -0.5 * tf.reduce_sum(tf.square(values) + math.log(2.0 * math.pi), [-2, -1])

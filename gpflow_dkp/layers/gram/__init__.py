@@ -4,7 +4,10 @@ from .base import Draw, FeatureDraw, GramLayer, condition_features
 from .global_inducing_gp import GlobalInducingGP
 from .input_inverse_wishart import InputInverseWishart
 from .inverse_wishart import InverseWishartLayer
-from .output_gp import Marginals, OutputGP
+from .output_gp import OutputGP
+from .output_layer import Marginals, OutputLayer
+from .sampled_features import SampledFeatures
+from .sampled_output import SampledOutput
 from .wishart import WishartLayer
 from .wishart_posterior import ABGWPosterior, AGWPosterior, GWPosterior, WishartPosterior
 
@@ -20,6 +23,9 @@ __all__ = [
     "InverseWishartLayer",
     "Marginals",
     "OutputGP",
+    "OutputLayer",
+    "SampledFeatures",
+    "SampledOutput",
     "WishartLayer",
     "WishartPosterior",
     "condition_features",

@@ -238,11 +238,7 @@ def condition_features(
     num_samples, num_data = leading_size(features), tf.shape(K_it)[-1]
     noise_shape = [num_samples, width, 1 if common_noise else num_data]
     noise = normal(noise_shape, fold_in(seed, 0), tf.float32, points=2)
-    if K_it.shape.rank == 2:
-        mean, explained = conditional(prior, stack_columns(features), K_it, gradient_dtype)
-        mean = tf.reshape(mean, [num_samples, features.shape[-1], num_data])
-    else:
-        mean, explained = conditional(prior, features, K_it, gradient_dtype)
+    mean, explained = conditional_moments(draw, K_it, gradient_dtype)
     if full_cov:
         tril = cholesky(scale * residual_covariance(prior, K_it, K_tt))
         tril = tf.broadcast_to(tf.cast(tril, mean.dtype), _batch_of(tril, num_samples))
@@ -256,6 +252,25 @@ def condition_features(
         mean = tf.pad(mean, [[0, 0], [0, missing], [0, 0]])
         features = tf.pad(features, [[0, 0], [0, 0], [0, missing]])
     return FeatureBlocks(features, mean + scatter, full_cov=full_cov)
+
+
+@check_shapes(
+    "draw.features: [S, M, D]",
+    "draw.prior.matrix: [batch..., M, M]",
+    "K_it: [batch..., M, N]",
+    "return[0]: [S, D, N]",
+    "return[1]: [batch..., N]",
+)
+def conditional_moments(
+    draw: FeatureDraw, K_it: tf.Tensor, gradient_dtype: tf.DType | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """F_i^T K_ii^{-1} K_it [S, D, N] and the diagonal of K_ti K_ii^{-1} K_it [..., N]."""
+    features, _, prior = draw
+    if K_it.shape.rank > 2:
+        return conditional(prior, features, K_it, gradient_dtype)
+    mean, explained = conditional(prior, stack_columns(features), K_it, gradient_dtype)
+    shape = [leading_size(features), features.shape[-1], tf.shape(K_it)[-1]]
+    return tf.reshape(mean, shape), explained
 
 
 @check_shapes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +12,10 @@ from gpflow import Parameter
 from gpflow.base import MeanAndVariance
 from gpflow.kernels import Kernel, SeparateIndependent
 
-from ...checks import check_positive_integer
-from ...gram import GramBlocks
 from ...linalg import PositiveDefinite, conditional, solve, transpose
 from ...random import Seed, split
 from ..base import MIN_VARIANCE
-from .base import FeatureDraw, GramLayer, prior_features, residual_covariance
+from .base import FeatureDraw, prior_features, residual_covariance
 from .global_inducing_gp import (
     batched,
     kl_divergence,
@@ -28,25 +25,7 @@ from .global_inducing_gp import (
     pseudo_noise_tril,
     with_pseudo_noise,
 )
-
-
-class Marginals(NamedTuple):
-    """The output layer's Gaussians at the data points, the inducing values integrated out.
-
-    :param mean: [..., N, P].
-    :param variance: [..., N, P], or the covariance [..., P, N, N].
-    :param log_ratio: -KL(Q || P), summed over the outputs [...].
-
-    >>> layer = gpflow_dkp.layers.OutputGP(num_inducing=3, num_outputs=1)
-    >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
-    >>> marginals = layer.marginals(K)
-    >>> marginals.mean.shape, marginals.variance.shape, bool(marginals.log_ratio < 0.0)
-    (TensorShape([10, 1]), TensorShape([10, 1]), True)
-    """
-
-    mean: tf.Tensor
-    variance: tf.Tensor
-    log_ratio: tf.Tensor
+from .output_layer import OutputLayer
 
 
 class OutputDraw(NamedTuple):
@@ -64,7 +43,7 @@ class OutputDraw(NamedTuple):
     v: tuple[tf.Tensor, ...]
 
 
-class OutputGP(GramLayer):
+class OutputGP(OutputLayer):
     """P independent GPs f ~ N(0, K), the posterior of `GlobalInducingGP`, its inducing values integrated out.
 
     `sample` draws nothing: it factorises. `condition` gives the outputs' means and variances.
@@ -93,17 +72,13 @@ class OutputGP(GramLayer):
         shared_precision: bool = True,
         name: str | None = None,
     ) -> None:
-        super().__init__(kernel, name=name)
-        check_positive_integer("num_outputs", num_outputs)
-        check_positive_integer("num_inducing", num_inducing)
+        super().__init__(num_inducing, num_outputs, kernel=kernel, name=name)
         self._separate_kernels = isinstance(kernel, SeparateIndependent)
         if isinstance(kernel, SeparateIndependent) and len(kernel.kernels) != num_outputs:
             raise ValueError(
                 f"kernel: got SeparateIndependent of {len(kernel.kernels)} kernels, needs one for each "
                 f"of {num_outputs} outputs"
             )
-        self.num_inducing = num_inducing
-        self.num_outputs = num_outputs
         self.shared_precision = bool(shared_precision)
         self.v = Parameter(np.zeros([num_inducing, num_outputs]))
         start = 3.0 * np.eye(num_inducing)
@@ -142,10 +117,9 @@ class OutputGP(GramLayer):
         self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
     ) -> FeatureDraw:
         """Draw the outputs at the inducing points from the prior, as features [S, M, P]."""
-        seeds = split(seed, self.num_outputs)
         if not self._separate_kernels:
-            draw = prior_features(K_ii, self.num_outputs, num_samples, seeds[0])
-            return draw._replace(features=math.sqrt(self.num_outputs) * draw.features)
+            return super().prior_sample(K_ii, seed=seed, num_samples=num_samples)
+        seeds = split(seed, self.num_outputs)
         draws = [
             prior_features(K_ii[..., p, :, :], 1, num_samples, seed) for p, seed in enumerate(seeds)
         ]
@@ -187,12 +161,6 @@ class OutputGP(GramLayer):
                 variances.append(tf.broadcast_to(variance[..., None], tf.shape(mean)))
             means.append(mean)
         return tf.concat(means, -1), tf.concat(variances, -3 if full_cov else -1)
-
-    def marginals(self, K: GramBlocks) -> Marginals:
-        """`sample` and `condition` at once."""
-        draw = self.sample(K.ii)
-        mean, variance = self.condition(draw, K.it, K.tt, full_cov=K.full_cov)
-        return Marginals(mean, variance, draw.log_ratio)
 
     @check_shapes(
         "K_ii: [kernel_batch..., M, M]",

@@ -35,11 +35,9 @@ from ...linalg import (
 from ...random import Seed, gamma, normal, split
 from ..base import LOG_RATIOS
 from .base import FeatureDraw, num_samples_of
+from .start import START_NOISE, whitened_near
 
 tfb = tfp.bijectors
-
-START_NOISE = 0.01
-"""Variance in features that a posterior starts near, against which K's small eigenvalues do not count."""
 
 START_SCALE = 0.05
 """Of a Bartlett factor that starts near features, below its diagonal."""
@@ -276,11 +274,10 @@ class AGWPosterior(GWPosterior):
         `start_at`; where K has no factor, all stays as it is. GW has no `A` to leave such a start with, and
         ends higher from a random one (docs/training.md).
         """
-        chol = tf.linalg.cholesky(K / self.width).numpy()
-        if not np.all(np.isfinite(chol)):
+        whitened = whitened_near(K / self.width, features)
+        if whitened is None:
             return
-        covariance = chol @ chol.T + START_NOISE * np.eye(self.num_inducing)
-        mean = lower_trapezoidal(chol.T @ np.linalg.solve(covariance, features))
+        mean = lower_trapezoidal(whitened)
         squares = np.maximum(np.square(np.diagonal(mean)), START_NOISE)
         self.mu.assign(np.tril(mean, -1))
         self.sigma.assign(np.full(self.sigma.shape, START_SCALE))

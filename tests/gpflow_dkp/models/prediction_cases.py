@@ -13,7 +13,7 @@ from gpflow.kernels import SquaredExponential
 from model_cases import make_kernels, make_model, regression_data, scatter
 
 from gpflow_dkp.layers import SampledGP
-from gpflow_dkp.models import DIWP, SGHMCDGP, MonteCarloModel
+from gpflow_dkp.models import DIWP, SGHMCDGP, SGHMCDWP, MonteCarloModel
 
 NUM_FEATURES = 7
 """Of a model whose inputs have more features than there are inducing points."""
@@ -27,6 +27,7 @@ CASES = (
     "LV-GP-GP",
     "GP-LV-GP",
     "SGHMC",
+    "SGHMC of a DWP",
     "Softmax",
 )
 WITH_DRAWS = tuple(case for case in CASES if case != "NNGP")
@@ -39,6 +40,8 @@ def fresh_model(case: str) -> MonteCarloModel:
         return latent_variable_cases.make_model(case)
     if case == "SGHMC":
         return sampled_model()
+    if case == "SGHMC of a DWP":
+        return sampled_dwp()
     if case == "Softmax":
         likelihood = gpflow.likelihoods.Softmax(3)
         return make_model("DWP", 3, likelihood=likelihood)
@@ -57,6 +60,16 @@ def sampled_model() -> SGHMCDGP:
     for layer in layers:
         layer.keep(rng.normal(size=[7, *layer.values.shape]))
     return SGHMCDGP(layers, gpflow.likelihoods.Gaussian(0.2))
+
+
+def sampled_dwp() -> SGHMCDWP:
+    """Three layers with more kept values than most tests take."""
+    rng = np.random.default_rng(1)
+    Z = rng.uniform(-2.0, 2.0, (4, 2))
+    model = SGHMCDWP(make_kernels(3), gpflow.likelihoods.Gaussian(0.2), Z, widths=[2, 3])
+    for layer in model.layers:
+        layer.keep(rng.normal(size=[7, *layer.values.shape]))
+    return model
 
 
 def diwp_of_many_features(**settings: Any) -> DIWP:

@@ -62,12 +62,15 @@ def architecture(name: str, **settings: Any) -> Callable[[], Any]:
     )
 
 
-def sampled() -> models.SGHMCDGP:
-    model = models.SGHMCDGP.from_data(X, Y, num_inducing=6)
-    for layer in model.layers:
-        layer.values.assign(RNG.normal(size=layer.values.shape))
-        layer.keep(RNG.normal(size=[5, *layer.values.shape]))
-    return model
+def sampled(name: str) -> Callable[[], Any]:
+    def make() -> models.SampledModel:
+        model = getattr(models, name).from_data(X, Y, num_inducing=6)
+        for layer in model.layers:
+            layer.values.assign(RNG.normal(size=layer.values.shape))
+            layer.keep(RNG.normal(size=[5, *layer.values.shape]))
+        return model
+
+    return make
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -82,7 +85,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "robust-max": of_labels(lambda: likelihoods.MultiClass(3)),
     "lv-gp-gp": architecture("LV-GP-GP"),
     "latent variables of each row": architecture("LV-GP", amortised=False),
-    "sghmc": sampled,
+    "sghmc": sampled("SGHMCDGP"),
+    "sghmc of a dwp": sampled("SGHMCDWP"),
     "cvae": lambda: models.ConditionalVAE(3, 1, hidden_units=[4]),
     "gwi-net": lambda: models.GWI.from_data(X, Y),
     "gwi-svgp": lambda: models.GWI.from_data(X, Y, mean="svgp"),

@@ -233,7 +233,7 @@ def test_a_step_that_is_not_finite_names_the_part() -> None:
         ({"seed": "one"}, "seed: got 'one', needs an integer"),
         ({"data": (X, np.full([N, 1], np.nan))}, "data: Y.*finite"),
         ({"data": (X,)}, "data: got .*, needs a pair"),
-        ({"model": 3}, "model: got 3, needs an SGHMCDGP"),
+        ({"model": 3}, "model: got 3, needs an SGHMCDGP or SGHMCDWP"),
     ],
 )
 def test_bad_arguments_get_one_line(change: dict[str, Any], message: str) -> None:
@@ -247,5 +247,7 @@ def test_each_kind_of_model_has_its_own_function() -> None:
     with pytest.raises(ValueError, match=r"call gpflow_dkp\.training\.sample"):
         fit(trained_model(), DATA, num_steps=1, progress=False)
     other = LatentVariableDGP.from_architecture("GP", DATA, num_inducing=M)
-    with pytest.raises(ValueError, match=r"needs an SGHMCDGP; .* gpflow_dkp\.training\.fit"):
+    with pytest.raises(
+        ValueError, match=r"needs an SGHMCDGP or SGHMCDWP; .* gpflow_dkp\.training\.fit"
+    ):
         sample(other, DATA, **FEW)  # type: ignore[arg-type]
