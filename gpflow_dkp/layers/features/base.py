@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import gpflow
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes
 from gpflow.base import MeanAndVariance
 
@@ -118,3 +119,15 @@ class FeatureLayer(gpflow.Module, abc.ABC):
     def latent_posterior(self, observed: Observed) -> MeanAndVariance:
         """Mean and variance [N, d] of the latent variables of data points, for layers that have some."""
         raise ValueError(f"{type(self).__name__} has no latent variables")
+
+    def posterior_distribution(
+        self, observed: Observed | None = None
+    ) -> tfp.distributions.Distribution:
+        """q of the layer's inducing values, or of data points' latent variables, as a TFP distribution.
+
+        :param observed: the data points, for a layer of latent variables.
+        :raises NotImplementedError: a layer of one's own that does not state it, or one that samples.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not state its posterior_distribution"
+        )

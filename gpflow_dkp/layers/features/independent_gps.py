@@ -8,13 +8,14 @@ from typing import NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import inherit_check_shapes
 from gpflow.base import MeanAndVariance
 from gpflow.functions import MeanFunction
 
 from ...checks import brief
 from ...random import Seed, fold_in, split
-from .base import FeatureLayer
+from .base import FeatureLayer, Observed
 from .sparse_gp import SparseGP, WhitenedPosterior
 
 
@@ -94,6 +95,14 @@ class IndependentGPs(FeatureLayer):
         if self.projection is not None:
             return self.projection.shape[0]
         return sum(part.output_dim_of(input_dim) for part in self.parts)
+
+    def posterior_distribution(
+        self, observed: Observed | None = None
+    ) -> tfp.distributions.Distribution:
+        """q(u) of each part's inducing values, as a sequence of rows [L, M]."""
+        return tfp.distributions.JointDistributionSequential(
+            [part.posterior_distribution() for part in self.parts]
+        )
 
     def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> IndependentDraws:
         """q of each part's inducing values, with the sum of their log P - log Q."""

@@ -174,6 +174,23 @@ class LatentVariableLayer(FeatureLayer):
             )
         return tf.convert_to_tensor(self.mean), tf.convert_to_tensor(self.variance)
 
+    def posterior_distribution(
+        self, observed: Observed | None = None
+    ) -> tfp.distributions.Distribution:
+        """q(w) of data points' latent variables [N, d].
+
+        :param observed: the points; None for all that have free parameters.
+        :raises ValueError: as `latent_posterior`, or for an encoder without points.
+        """
+        if observed is not None:
+            mean, variance = self.latent_posterior(observed)
+        elif self.encoder is None:
+            mean, variance = tf.convert_to_tensor(self.mean), tf.convert_to_tensor(self.variance)
+        else:
+            raise ValueError("observed: got None, needs the data points that the encoder is to see")
+        of_each = tfp.distributions.MultivariateNormalDiag(mean, tf.sqrt(variance))
+        return tfp.distributions.Independent(of_each, reinterpreted_batch_ndims=1)
+
     def sample(self, *, seed: Seed = None, num_samples: int | None = None) -> LatentDraw:
         """Nothing is fixed by inducing points."""
         return LatentDraw(tf.zeros([], gpflow.default_float()))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gpflow
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes import check_shapes, inherit_check_shapes
 from gpflow import Parameter, covariances
 from gpflow.base import MeanAndVariance
@@ -23,7 +24,7 @@ from ...linalg import cholesky, outer_product, quadratic_forms, transpose
 from ...parallel import part_sizes
 from ...random import Seed, as_seed, normal
 from ..base import MIN_VARIANCE, check_noise
-from .base import FeatureLayer
+from .base import FeatureLayer, Observed
 
 
 class WhitenedPosterior(NamedTuple):
@@ -370,6 +371,17 @@ class SparseGP(InducingGP):
             mean, root = draw.tril @ mean, draw.tril @ root
         self.q_mu.assign(mean)
         self.q_sqrt.assign(tf.tile(root[None], [self.num_latent_gps, 1, 1]))
+
+    def posterior_distribution(
+        self, observed: Observed | None = None
+    ) -> tfp.distributions.Distribution:
+        """q(u) of the L GPs' inducing values, as rows [L, M]."""
+        mean, root = tf.convert_to_tensor(self.q_mu), tf.convert_to_tensor(self.q_sqrt)
+        if self.whiten:
+            tril = cholesky(self._inducing_covariance())
+            mean, root = tril @ mean, tril @ root
+        of_each = tfp.distributions.MultivariateNormalTriL(transpose(mean), root)
+        return tfp.distributions.Independent(of_each, reinterpreted_batch_ndims=1)
 
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:

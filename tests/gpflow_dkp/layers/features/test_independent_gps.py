@@ -152,3 +152,11 @@ def test_bad_arguments(parts: Any, settings: dict[str, Any], pattern: str) -> No
     with pytest.raises(ValueError, match=pattern) as error:
         IndependentGPs(parts, **settings)
     assert "\n" not in str(error.value)
+
+
+def test_posterior_distribution_is_that_of_each_part() -> None:
+    whole = sparse(SquaredExponential(lengthscales=1.3), 2)
+    values = RNG.normal(size=(2, 4))
+    parts = parted(whole).posterior_distribution()
+    log_density = parts.log_prob([values[:1], values[1:]])
+    np.testing.assert_allclose(log_density, whole.posterior_distribution().log_prob(values))

@@ -271,3 +271,25 @@ def test_an_encoder_that_gives_one_row_for_all_points_is_refused() -> None:
     )
     with pytest.raises(ShapeMismatchError):
         layer.latent_posterior(Observed(tf.constant(X), tf.constant(Y)))
+
+
+def test_posterior_distribution_is_normal_of_the_latent_posterior() -> None:
+    layer = LatentVariableLayer(LATENT, num_points=N)
+    layer.mean.assign(MEAN)
+    layer.variance.assign(VARIANCE)
+    values = RNG.normal(size=(N, LATENT))
+    expected = stats.norm(MEAN, np.sqrt(VARIANCE)).logpdf(values).sum()
+    np.testing.assert_allclose(layer.posterior_distribution().log_prob(values), expected)
+    rows = tf.constant([3, 1])
+    some = layer.posterior_distribution(Observed(tf.constant(X[:2]), tf.constant(Y[:2]), rows))
+    np.testing.assert_allclose(some.mean(), MEAN[[3, 1]])
+    encoder = with_random_offsets(Encoder(D + P, LATENT))
+    amortised = LatentVariableLayer(LATENT, encoder=encoder)
+    observed = Observed(tf.constant(X), tf.constant(Y))
+    mean, variance = amortised.latent_posterior(observed)
+    expected = stats.norm(mean, np.sqrt(variance)).logpdf(values).sum()
+    np.testing.assert_allclose(
+        amortised.posterior_distribution(observed).log_prob(values), expected
+    )
+    with pytest.raises(ValueError, match="observed: got None, needs the data points"):
+        amortised.posterior_distribution()

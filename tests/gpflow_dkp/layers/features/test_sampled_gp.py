@@ -134,3 +134,5 @@ def test_it_stands_in_no_layer_of_independent_parts() -> None:
         IndependentGPs([SampledGP(kernel(), Z, L)])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="num_samples: got 0"):
         SampledGP(kernel(), Z, L).sample(num_samples=0)
+    with pytest.raises(NotImplementedError, match="SampledGP does not state its posterior_dist"):
+        SampledGP(kernel(), Z, L).posterior_distribution()

@@ -4,6 +4,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from check_shapes.exceptions import ShapeMismatchError
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
 from gpflow.kernels import LinearCoregionalization, SquaredExponential
@@ -374,3 +375,22 @@ def test_features_without_samples_are_refused() -> None:
     layer = make_layer(True)
     with pytest.raises(ShapeMismatchError, match="features"):
         layer.prior_sample(tf.constant(FEATURES[0]), seed=0)
+
+
+@whitenings
+def test_posterior_distribution_is_of_the_inducing_values(whiten: bool) -> None:
+    """Its moments are those of SVGP at Z, its divergence from the prior the layer's."""
+    layer = make_layer(whiten)
+    Q = layer.posterior_distribution()
+    assert Q.event_shape == (L, M)
+    svgp = SVGP(
+        make_kernel(), Gaussian(), Z, num_latent_gps=L, whiten=whiten, q_mu=Q_MU, q_sqrt=Q_SQRT
+    )
+    mean, covariance = svgp.predict_f(Z, full_cov=True)
+    np.testing.assert_allclose(Q.mean(), np.transpose(mean), atol=1e-4)  # SVGP's Z has no jitter
+    of_each = Q.distribution
+    np.testing.assert_allclose(of_each.covariance(), covariance, atol=1e-4)
+    K = make_kernel()(Z).numpy() + layer.jitter.numpy() * np.eye(M)
+    prior = tfp.distributions.MultivariateNormalTriL(np.zeros(M), np.linalg.cholesky(K))
+    divergence = tf.reduce_sum(tfp.distributions.kl_divergence(of_each, prior))
+    np.testing.assert_allclose(divergence, layer.prior_kl(), rtol=1e-8)
