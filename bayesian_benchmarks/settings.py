@@ -256,7 +256,7 @@ class Settings(BaseModel):
     ard: bool = True
     """Whether dgp, dwp, nngp and diwp learn a scale of each input feature."""
     input_bias: bool = False
-    """Whether they learn a shift of each input feature, as [ICML21] does."""
+    """Whether dgp, dwp and nngp learn a shift of each input feature too, as diwp always does."""
     gwi: GWISettings | None = None
     """Of Gaussian Wasserstein inference; null for the defaults."""
 

@@ -43,8 +43,8 @@ def _builder(cls: str, **fixed: Any) -> Builder:
             num_data=len(X),
             precision=settings.precision,
             ard=settings.ard,
-            input_bias=settings.input_bias,
             seed=seed,
+            **({"input_bias": True} if settings.input_bias else {}),  # else the model's own default
             **fixed,
         )
 
@@ -64,13 +64,11 @@ def classes_likelihood(num_classes: int, settings: Settings) -> Any:
     return likelihood
 
 
-_register = partial(
-    register_model,
-    ignores=(
-        *("gwi", "sghmc", "natural_gradient", "schedule.natural_gradient"),
-        *("num_importance_samples", "latent_dim", "num_inner_gps"),
-    ),
+_UNREAD = (
+    *("gwi", "sghmc", "natural_gradient", "schedule.natural_gradient"),
+    *("num_importance_samples", "latent_dim", "num_inner_gps"),
 )
+_register = partial(register_model, ignores=_UNREAD)
 # Deep GP with global inducing points and the deep Wishart process' prior.
 _register("dgp")(_builder("DGP"))
 for _posterior in ("gw", "a-gw", "ab-gw"):
@@ -79,7 +77,10 @@ for _posterior in ("gw", "a-gw", "ab-gw"):
 for _kernel in KERNELS:
     _register(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
     _register(f"nngp:{_kernel}")(_builder("NNGP", kernel=_kernel))
-    _register(f"diwp:{_kernel}")(_builder("DIWP", kernel=_kernel))
+    # It always learns a shift.
+    register_model(f"diwp:{_kernel}", ignores=(*_UNREAD, "input_bias"))(
+        _builder("DIWP", kernel=_kernel)
+    )
 
 
 def train_with_fit(

@@ -121,7 +121,14 @@ def test_steps_are_reported() -> None:
     assert steps[-1] == 4
 
 
-@pytest.mark.parametrize("name", ["dgp", "dwp-ab-gw", "nngp:relu", "diwp:relu"])
+def test_diwp_learns_a_shift_of_the_inputs_whatever_the_settings_say() -> None:
+    """It did before there was the setting, so that its runs are those of the rows that are there."""
+    for value in (False, True):
+        assert build("diwp:relu", input_bias=value).layers[0].bias is not None
+    assert not model_source("diwp:relu").is_read("input_bias")
+
+
+@pytest.mark.parametrize("name", ["dgp", "dwp-ab-gw", "nngp:relu"])
 def test_a_learned_shift_of_the_inputs(name: str) -> None:
     """One more number for each of the ten columns."""
     without, with_bias = (build(name, input_bias=value) for value in (False, True))

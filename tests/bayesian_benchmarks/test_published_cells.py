@@ -12,7 +12,8 @@ from bayesian_benchmarks.report import format_table, paper_results, summarise
 from bayesian_benchmarks.tasks import find_task, metrics_of
 
 NUM_FIGURES = {
-    "aitchison2021": 4 * 6,  # datasets x models
+    "aitchison2021": 9 * 6,  # datasets x models
+    "aitchison2021_fast": 9 * 6,
     "classification_images": 2 * 3 * 3,  # datasets x models with ReLU kernels x metrics
     "ober2021": 9 * 2 * 2,  # datasets x models x metrics
     "ober2023": 9 * 4 * 4 * 3,  # datasets x depths x models x metrics
