@@ -126,6 +126,7 @@ class ExactGP:
             )
         kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(X.shape[1]))
         self.gpr = gpflow.models.GPR((X, Y), kernel, noise_variance=0.1)
+        self._log_evidence: Any = None
 
     def predict_mixture(self, X: Array, *, num_samples: int, seed: int = 0) -> Any:
         """Mean and variance of new observations, one component [1, N, P]."""
@@ -134,24 +135,32 @@ class ExactGP:
 
     def elbo(self, data: tuple[Array, Array], **sampling: Any) -> Any:
         """The log marginal likelihood of all training data, whatever batch of them is given."""
-        return self.gpr.log_marginal_likelihood()
+        if self._log_evidence is None:
+            self._log_evidence = self.gpr.log_marginal_likelihood()
+        return self._log_evidence
+
+    def search(self, num_steps: int) -> int:
+        """Maximise the marginal likelihood by L-BFGS, in at most so many iterations; how many it took."""
+        import gpflow
+
+        found = gpflow.optimizers.Scipy().minimize(
+            self.gpr.training_loss,
+            self.gpr.trainable_variables,
+            options={"maxiter": num_steps},
+            tf_fun_args={"autograph": False},
+        )
+        self._log_evidence = None
+        return int(found.nit)
 
 
 def train_by_marginal_likelihood(
     model: ExactGP, data: tuple[Array, Array], *, settings: Settings, report_step: Any, **_: Any
 ) -> Search:
-    """Maximise the marginal likelihood by L-BFGS; it starts afresh after a kill."""
-    import gpflow
-
-    start, gpr = time.perf_counter(), model.gpr
-    found = gpflow.optimizers.Scipy().minimize(
-        gpr.training_loss,
-        gpr.trainable_variables,
-        options={"maxiter": settings.num_steps},
-        tf_fun_args={"autograph": False},
-    )
+    """`ExactGP.search`; it starts afresh after a kill."""
+    start = time.perf_counter()
+    num_iterations = model.search(settings.num_steps)
     report_step(settings.num_steps)
-    return Search(time.perf_counter() - start, int(found.nit))
+    return Search(time.perf_counter() - start, num_iterations)
 
 
 @register_model(

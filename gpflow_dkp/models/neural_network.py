@@ -279,8 +279,8 @@ class NeuralNetwork(MonteCarloModel):
         ]
 
     def _network(self, X: tf.Tensor, weights: Weights, masks: Sequence[tf.Tensor]) -> tf.Tensor:
-        """f [S, N, P] at X [N, D]."""
-        hidden = X[None]
+        """f [S, N, P] at X [N, D], or at as many points for each sample [S, N, D]."""
+        hidden = X if X.shape.rank == 3 else X[None]
         for number, (W, b) in enumerate(weights[:-1]):
             hidden = ACTIVATIONS[self.activation](hidden @ W + b)
             hidden = hidden * masks[number] if masks else hidden
@@ -383,11 +383,8 @@ class NeuralNetwork(MonteCarloModel):
         own = [tf.tile(tf.convert_to_tensor(value), [num_points, 1, 1]) for value in self._values()]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(own)
-            hidden = X[:, None]
-            layers = list(zip(own[::2], own[1::2], strict=True))
-            for W, b in layers[:-1]:
-                hidden = ACTIVATIONS[self.activation](hidden @ W + b)
-            outputs = tf.unstack((hidden @ layers[-1][0] + layers[-1][1])[:, 0], axis=-1)
+            weights = list(zip(own[::2], own[1::2], strict=True))
+            outputs = tf.unstack(self._network(X[:, None], weights, [])[:, 0], axis=-1)
         rows = [
             tf.concat([tf.reshape(part, [num_points, -1]) for part in tape.gradient(f, own)], -1)
             for f in outputs
