@@ -63,8 +63,11 @@ def published(
         return None
     dataset, model = PRINTED_AS.get((dataset, model), (dataset, model))
     known, name = _by_name(paper), SAME_DATA.get(dataset, dataset)
-    found = known.get((name, depth or None, model, metric))
-    return found or known.get((name, None, model, metric))
+    for printed in (model, *SAME_MODEL.get(model, ())):
+        for of_depth in (depth or None, None):
+            if found := known.get((name, of_depth, printed, metric)):
+                return found
+    return None
 
 
 def published_difference(
@@ -102,6 +105,14 @@ PRINTED_AS = {
     ("cifar10_vs_svhn", "gwi-cnn"): ("cifar10", "gwi-net"),
 }
 """Whose figures [NeurIPS22] prints under other names: its network for images is convolutional."""
+
+SAME_MODEL = {
+    "mlp-mean-field": ("bbb", "mfvi"),
+    "mlp-dropout": ("vdo",),
+    "mlp-map": ("map",),
+    "mlp-laplace": ("kfac-laplace",),
+}
+"""Names by which a paper prints a model of ours: Bayes by backprop, variational dropout and others."""
 
 SAME_DATA = {
     "winered": "wine",

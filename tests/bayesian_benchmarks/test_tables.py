@@ -19,6 +19,7 @@ from bayesian_benchmarks.report import (
     Summary,
     agrees,
     format_table,
+    paper,
     paper_results,
     summarise,
 )
@@ -310,6 +311,29 @@ def test_published_figures() -> None:
     # Tables 3, 5 and 6; Table 2; Table 4.
     assert len(ober) == 9 * 4 * 4 * 3 + 16 + 9 * 4 * 3
     assert paper_results("nobody") == ()
+
+
+def test_published_figures_of_networks_that_the_paper_calls_otherwise() -> None:
+    """[NeurIPS22] Table 1's BBB and VDO are mean-field VI and dropout; its exact GP has our name."""
+    found = {
+        model: paper.published(
+            "wild2022", "boston", 1, model, "test_log_likelihood", task="regression"
+        )
+        for model in ("mlp-mean-field", "mlp-dropout", "exact-gp", "mlp-map", "mlp-ensemble")
+    }
+    printed = {r.model: r for r in paper_results("wild2022") if r.dataset == "boston"}
+    assert found == {
+        "mlp-mean-field": printed["bbb"],
+        "mlp-dropout": printed["vdo"],
+        "exact-gp": printed["exact-gp"],
+        "mlp-map": None,
+        "mlp-ensemble": None,
+    }
+    on_images = paper.published(
+        "wild2022", "cifar10", 1, "mlp-map", "accuracy", task="classification"
+    )
+    assert on_images is not None
+    assert on_images.model == "map"
 
 
 def test_published_figures_are_the_references() -> None:
