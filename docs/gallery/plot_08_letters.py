@@ -29,7 +29,7 @@ points = candidates[inside][:1200]
 X, Y = np.split((points - points.mean(0)) / points.std(0), 2, axis=1)
 
 # %%
-# The latent variable is followed by two GP layers. Twenty importance samples make the bound much
+# The latent variable is followed by two GP layers. Ten importance samples make the bound much
 # tighter than that of VI, and a short lengthscale to start with lets functions turn in a letter.
 model = LatentVariableDGP.from_architecture(
     "LV-GP-GP",
@@ -37,10 +37,10 @@ model = LatentVariableDGP.from_architecture(
     num_inducing=60,
     kernel=gpflow.kernels.SquaredExponential(lengthscales=0.4),
     inference="iwvi",
-    num_importance_samples=20,
+    num_importance_samples=10,
     seed=0,
 )
-history = fit(model, (X, Y), num_steps=5000, batch_size=200, seed=0, progress=False)
+history = fit(model, (X, Y), num_steps=3000, batch_size=200, seed=0, progress=False)
 
 # %%
 # Left the data, right the predictive density of y at each x, bright where probable. The V has two
