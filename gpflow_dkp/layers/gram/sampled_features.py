@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 
@@ -19,7 +20,39 @@ from .base import FeatureDraw, GramLayer, condition_features, num_samples_of, pr
 from .start import whitened_near
 
 
-class SampledFeatures(SampledLayer, GramLayer):
+class SampledGramLayer(SampledLayer, GramLayer):
+    """Functions of values L v at the inducing points, L L^T = `prior_scale` K: what is sampled is v."""
+
+    @property
+    @abc.abstractmethod
+    def prior_scale(self) -> float:
+        """The functions' covariance as a multiple of K."""
+
+    def sample(
+        self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
+    ) -> FeatureDraw:
+        """As many as there are samples of the values kept, evenly over the chain; nothing is drawn."""
+        K_ii = tf.convert_to_tensor(K_ii)
+        return self.at(self.kept(num_samples_of(K_ii, num_samples)), K_ii)
+
+    @check_shapes(
+        "values: [S, M, D]",
+        "K_ii: [batch..., M, M]",
+        "return.features: [S, M, D]",
+        "return.log_ratio: [S]",
+    )
+    def at(self, values: tf.Tensor, K_ii: tf.Tensor) -> FeatureDraw:
+        """The functions at the inducing points, with log p(v) in the place of log P - log Q.
+
+        :param values: v [S, M, D] of D functions.
+        :param K_ii: [S, M, M] or [M, M].
+        """
+        prior = positive_definite(K_ii)
+        tril = math.sqrt(self.prior_scale) * cholesky(prior.matrix, prior.chol)
+        return FeatureDraw(tril @ values, log_standard_normal(values), prior)
+
+
+class SampledFeatures(SampledGramLayer):
     """`width` functions of covariance K / width whose values at the inducing points are sampled.
 
     Their Gram matrix has the prior of a `WishartLayer`, Wishart(K / nu, nu): this layer is its
@@ -59,6 +92,11 @@ class SampledFeatures(SampledLayer, GramLayer):
         self._start_chain(np.random.default_rng(seed).normal(size=[num_inducing, width]))
 
     @property
+    def prior_scale(self) -> float:
+        """1 / nu."""
+        return 1.0 / self.width
+
+    @property
     def draws_features(self) -> bool:
         """They are features."""
         return True
@@ -72,26 +110,6 @@ class SampledFeatures(SampledLayer, GramLayer):
     def infinite_width(self, K_ii: tf.Tensor) -> FeatureBlocks:
         """K_ii, as features that a kernel of features may take."""
         return FeatureBlocks.of_inducing(tf.linalg.cholesky(K_ii))
-
-    def sample(
-        self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
-    ) -> FeatureDraw:
-        """As many as there are samples of the values kept, evenly over the chain; nothing is drawn."""
-        K_ii = tf.convert_to_tensor(K_ii)
-        return self.at(self.kept(num_samples_of(K_ii, num_samples)), K_ii)
-
-    @check_shapes(
-        "values: [S, M, width]",
-        "K_ii: [batch..., M, M]",
-        "return.features: [S, M, width]",
-        "return.log_ratio: [S]",
-    )
-    def at(self, values: tf.Tensor, K_ii: tf.Tensor) -> FeatureDraw:
-        """The features at values of v [S, M, nu], with log p(v) in the place of log P - log Q.
-
-        :param K_ii: [S, M, M] or [M, M].
-        """
-        return whitened_features(values, K_ii, 1.0 / self.width)
 
     @check_shapes("K_ii: [batch..., M, M]", "return.features: [S, M, width]")
     def prior_sample(
@@ -117,19 +135,8 @@ class SampledFeatures(SampledLayer, GramLayer):
             K_tt,
             split(seed, 2)[1],
             width=self.width,
-            scale=1.0 / self.width,
+            scale=self.prior_scale,
             full_cov=full_cov,
             common_noise=common_noise,
             gradient_dtype=self.gradient_dtype,
         )
-
-
-def whitened_features(values: tf.Tensor, K_ii: tf.Tensor, scale: float) -> FeatureDraw:
-    """F = L v with L L^T = `scale` K, and log p(v).
-
-    :param values: v [S, M, D].
-    :param K_ii: [S, M, M] or [M, M].
-    """
-    prior = positive_definite(K_ii)
-    features = math.sqrt(scale) * cholesky(prior.matrix, prior.chol) @ values
-    return FeatureDraw(features, log_standard_normal(values), prior)

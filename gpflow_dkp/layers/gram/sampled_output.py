@@ -11,13 +11,12 @@ from gpflow.kernels import Kernel, SeparateIndependent
 from ...linalg import transpose
 from ...random import Seed
 from ..base import MIN_VARIANCE
-from ..sampled import SampledLayer
-from .base import FeatureDraw, conditional_moments, num_samples_of, residual_covariance
+from .base import FeatureDraw, conditional_moments, residual_covariance
 from .output_layer import OutputLayer
-from .sampled_features import whitened_features
+from .sampled_features import SampledGramLayer
 
 
-class SampledOutput(SampledLayer, OutputLayer):
+class SampledOutput(SampledGramLayer, OutputLayer):
     """P independent GPs f ~ N(0, K) whose inducing values u = L v, L L^T = K, are sampled.
 
     Attributes are those of `SampledLayer`; the chain starts at v = 0. The functions given u are
@@ -49,25 +48,10 @@ class SampledOutput(SampledLayer, OutputLayer):
         super().__init__(num_inducing, num_outputs, kernel=kernel, name=name)
         self._start_chain(np.zeros([num_inducing, num_outputs]))
 
-    def sample(
-        self, K_ii: tf.Tensor, *, seed: Seed = None, num_samples: int | None = None
-    ) -> FeatureDraw:
-        """As many as there are samples of the values kept, evenly over the chain; nothing is drawn."""
-        K_ii = tf.convert_to_tensor(K_ii)
-        return self.at(self.kept(num_samples_of(K_ii, num_samples)), K_ii)
-
-    @check_shapes(
-        "values: [S, M, P]",
-        "K_ii: [batch..., M, M]",
-        "return.features: [S, M, P]",
-        "return.log_ratio: [S]",
-    )
-    def at(self, values: tf.Tensor, K_ii: tf.Tensor) -> FeatureDraw:
-        """The outputs' u at values of v [S, M, P], with log p(v) in the place of log P - log Q.
-
-        :param K_ii: [S, M, M] or [M, M].
-        """
-        return whitened_features(values, K_ii, 1.0)
+    @property
+    def prior_scale(self) -> float:
+        """1."""
+        return 1.0
 
     def condition(
         self,
@@ -103,8 +87,10 @@ class SampledOutput(SampledLayer, OutputLayer):
     def inducing_moments(self, K_ii: tf.Tensor) -> MeanAndVariance:
         """The values that are kept [S, M, P], and the zero covariance [S, 1, M, M] of what is known.
 
-        :param K_ii: [S, M, M], or [M, M] for the first of them.
+        :param K_ii: [S, M, M] for as many of them, or [M, M] for all.
         """
-        values = self.sample(K_ii).features
+        whole = tf.convert_to_tensor(K_ii).shape.rank == 2
+        draw = self.at(tf.convert_to_tensor(self.samples), K_ii) if whole else self.sample(K_ii)
+        values = draw.features
         num_samples, num_inducing, _ = tf.unstack(tf.shape(values))
         return values, tf.zeros([num_samples, 1, num_inducing, num_inducing], values.dtype)

@@ -101,7 +101,7 @@ def test_the_density_is_the_same_for_all_rotations() -> None:
     data = Z, np.sin(Z[:, :1])
     ours, _ = model.log_joint_terms(data, [v, w], seed=0)
     rotated, _ = model.log_joint_terms(data, [v @ rotation, w], seed=0)
-    np.testing.assert_allclose(rotated, ours, rtol=1e-2)  # the jitter's noise is not rotated
+    np.testing.assert_allclose(rotated, ours, rtol=2e-3)  # the jitter's noise is not rotated
     assert np.ptp(ours) > 1.0
 
 
@@ -156,7 +156,7 @@ def test_predictions_are_of_the_values_kept() -> None:
     for v, w in zip(*kept, strict=True):
         hidden = factor(0, Z, 1.0 / WIDTH) @ v
         expected.append(factor(1, hidden, 1.0) @ w)
-    np.testing.assert_allclose(mean, np.mean(expected, 0), atol=0.02)  # the jitter's noise is 1e-3
+    np.testing.assert_allclose(mean, np.mean(expected, 0), atol=3e-3)  # the jitter's noise is 1e-3
     assert np.std(expected) > 0.5
 
 
@@ -167,8 +167,8 @@ def test_grams_of_the_values_kept_are_their_products() -> None:
     (_, G), (K, _) = model.sample_grams(Z, num_samples=S, seed=0)
     features = factor(0, Z, 1.0 / WIDTH) @ hidden.samples.numpy()
     products = features @ np.swapaxes(features, 1, 2)
-    np.testing.assert_allclose(G, products, atol=0.02)
-    np.testing.assert_allclose(K, [covariance(1, F, F) for F in features], atol=0.02)
+    np.testing.assert_allclose(G, products, atol=0.01)
+    np.testing.assert_allclose(K, [covariance(1, F, F) for F in features], atol=3e-3)
 
 
 def test_values_of_the_prior_are_the_wishart_layer_s_law() -> None:
@@ -197,6 +197,9 @@ def test_without_a_hidden_layer_it_is_a_sparse_gp_of_sampled_values() -> None:
     number = 20_000
     root = np.linalg.cholesky(np.linalg.inv(precision))
     model.output_layer.keep(mean + root @ RNG.normal(size=[number, M, 1]))
+    of_inducing, _ = model.output_layer_moments()
+    average = factor(0, Z, 1.0) @ np.mean(model.output_layer.samples, 0)
+    np.testing.assert_allclose(of_inducing, average, atol=1e-8)
     collapsed = gpflow.models.SGPR((X, Y), model.kernels[0], Z, noise_variance=NOISE)
     exact = collapsed.predict_f(X)
     ours = model.predict_f(X, num_samples=number)
