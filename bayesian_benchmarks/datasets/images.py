@@ -206,17 +206,25 @@ def _folder(directory: Path, name: str) -> Path:
 
 
 def _loader(name: str) -> Loader:
+    """Split 0 is the published one, the others draw as many test images from all."""
+
     def load(split: int, data_dir: Path | None) -> SplitData:
         (X_train, y_train), (X_test, y_test) = _published_parts(name, data_dir)
-        return SplitData(X_train, y_train, X_test, y_test)
+        if split == 0:
+            return SplitData(X_train, y_train, X_test, y_test)
+        images, labels = np.concatenate([X_train, X_test]), np.concatenate([y_train, y_test])
+        return stratified_split(images, labels, split, test_fraction=len(X_test) / len(images))
 
     return load
 
 
-for _name in ("mnist", "fashion_mnist", "cifar10"):
-    register_dataset(_name, num_splits=1, task="classification", origin="Keras, published split")(
-        _loader(_name)
-    )
+for _name in PUBLISHED_SHAPES:
+    register_dataset(
+        _name,
+        num_splits=10,
+        task="classification",
+        origin="Keras; split 0 is the published one, the others are random",
+    )(_loader(_name))
 
 
 @register_dataset(

@@ -2,7 +2,8 @@
 
 `mlp-map`, `mlp-mean-field`, `mlp-dropout`, `mlp-laplace` and `mlp-ensemble` are
 `gpflow_dkp.models.NeuralNetwork`, with the hidden layers of the settings `gwi.hidden_units` and
-`gwi.activation`; `exact-gp` is GPflow's `GPR` with an ARD squared exponential.
+`gwi.activation`; `cnn-map` and so on have the layers of `gwi-cnn`, with the curvature of the last layer
+alone for `cnn-laplace`; `exact-gp` is GPflow's `GPR` with an ARD squared exponential.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal, get_args
 from ..errors import ConfigError
 from ..settings import GWISettings, Settings
 from .deep import classes_likelihood, train_with_fit
+from .images import image_shape
 from .registry import Array, Builder, TrainingRecord, register_model
 
 MOST_ROWS = 5_000
@@ -22,6 +24,18 @@ MOST_ROWS = 5_000
 Inference = Literal["map", "mean-field", "dropout", "laplace", "ensemble"]
 
 _OF_NETWORK = ("hidden_units", "activation")
+
+
+def _smooth_likelihood(num_classes: int | None, settings: Settings) -> Any:
+    """That of the settings, which a network of given weights can learn from; of a regression the default."""
+    if num_classes is None:
+        return None
+    if num_classes > 2 and getattr(settings, "likelihood", "softmax") == "robust-max":
+        raise ConfigError(
+            "likelihood: robust-max is constant in f but for jumps, and a network's f has no variance; "
+            "set it to softmax for mlp- and cnn- models."
+        )
+    return classes_likelihood(num_classes, settings)
 
 
 def _network(inference: Inference) -> Builder:
@@ -37,14 +51,44 @@ def _network(inference: Inference) -> Builder:
         from gpflow_dkp.models import NeuralNetwork
 
         gwi = settings.gwi or GWISettings()
-        likelihood = None if num_classes is None else classes_likelihood(num_classes, settings)
         return NeuralNetwork(
             X.shape[1],
-            likelihood,
+            _smooth_likelihood(num_classes, settings),
             inference=inference,
             num_latent_gps=Y.shape[1] if num_classes is None else None,
             hidden_units=gwi.hidden_units,
             activation=gwi.activation,
+            num_samples=settings.train_samples,
+            num_data=len(X),
+            seed=seed,
+        )
+
+    return build
+
+
+def _convolutional_network(inference: Inference) -> Builder:
+    def build(
+        X: Array,
+        Y: Array,
+        *,
+        depth: int,
+        settings: Settings,
+        seed: int,
+        num_classes: int | None = None,
+    ) -> Any:
+        from gpflow_dkp.models import NeuralNetwork
+
+        return NeuralNetwork(
+            X.shape[1],
+            _smooth_likelihood(num_classes, settings),
+            inference=inference,
+            filters=(16, 16, 16),
+            image_shape=image_shape(
+                X.shape[1], model=f"cnn-{inference}", instead=f"mlp-{inference}"
+            ),
+            hidden_units=(64,),
+            activation="relu",
+            curvature="last-layer",
             num_samples=settings.train_samples,
             num_data=len(X),
             seed=seed,
@@ -72,14 +116,22 @@ _IGNORED = (
     ),
     *(f"gwi.{name}" for name in GWISettings.model_fields if name not in _OF_NETWORK),
 )
+_IGNORED_BY_IMAGES = (*_IGNORED, *(f"gwi.{name}" for name in _OF_NETWORK))
 for _inference in get_args(Inference):
-    _has_samples = _inference in ("mean-field", "dropout")
+    _no_samples = () if _inference in ("mean-field", "dropout") else ("train_samples",)
+    _train = train_with_curvature if _inference == "laplace" else None
     register_model(
         f"mlp-{_inference}",
-        train=train_with_curvature if _inference == "laplace" else None,
+        train=_train,
         tasks=("regression", "classification", "ood"),
-        ignores=_IGNORED if _has_samples else (*_IGNORED, "train_samples"),
+        ignores=(*_IGNORED, *_no_samples),
     )(_network(_inference))
+    register_model(
+        f"cnn-{_inference}",
+        train=_train,
+        tasks=("classification", "ood"),
+        ignores=(*_IGNORED_BY_IMAGES, *_no_samples),
+    )(_convolutional_network(_inference))
 
 
 @dataclass(frozen=True)

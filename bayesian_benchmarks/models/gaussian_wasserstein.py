@@ -8,7 +8,6 @@ temperature of the predictive variance are chosen on part of the training data.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal
 from ..errors import ConfigError
 from ..settings import GWISettings, Settings
 from .deep import as_rate, classes_likelihood
+from .images import image_shape
 from .registry import Array, Builder, TrainingRecord, register_model
 
 Data = tuple[Array, Array]
@@ -96,15 +96,8 @@ class SelectedGWI:
             raise ConfigError(
                 "gwi-cnn is for the classification of images; use gwi-net for targets."
             )
-        for channels in (1, 3):
-            side = math.isqrt(num_features // channels)
-            if side**2 * channels == num_features:
-                return convolutional_network(
-                    (side, side, channels), self.num_classes, seed=self.seed
-                )
-        raise ConfigError(
-            f"gwi-cnn: {num_features} features are no square image of 1 or 3 channels; use gwi-net."
-        )
+        shape = image_shape(num_features, model="gwi-cnn", instead="gwi-net")
+        return convolutional_network(shape, self.num_classes, seed=self.seed)
 
     def _networks(self) -> list[Any] | None:
         """Candidates for the mean's network, None where it is another."""

@@ -101,16 +101,21 @@ OUR_NAMES = {
 """Metrics that the papers name otherwise: our name, and the factor to ours."""
 
 PRINTED_AS = {
-    ("fashion_mnist_vs_mnist", "gwi-cnn"): ("fashion_mnist", "gwi-net"),
-    ("cifar10_vs_svhn", "gwi-cnn"): ("cifar10", "gwi-net"),
+    (ours, model): (printed, model.replace("gwi-cnn", "gwi-net"))
+    for ours, printed in (
+        ("fashion_mnist_vs_mnist", "fashion_mnist"),
+        ("cifar10_vs_svhn", "cifar10"),
+    )
+    for model in ("gwi-cnn", "cnn-mean-field", "cnn-map", "cnn-laplace")
 }
 """Whose figures [NeurIPS22] prints under other names: its network for images is convolutional."""
 
 SAME_MODEL = {
-    "mlp-mean-field": ("bbb", "mfvi"),
+    "mlp-mean-field": ("bbb",),
     "mlp-dropout": ("vdo",),
-    "mlp-map": ("map",),
-    "mlp-laplace": ("kfac-laplace",),
+    "cnn-mean-field": ("mfvi",),
+    "cnn-map": ("map",),
+    "cnn-laplace": ("kfac-laplace",),
 }
 """Names by which a paper prints a model of ours: Bayes by backprop, variational dropout and others."""
 

@@ -1,8 +1,7 @@
-"""Fully connected networks with a prior on their weights: baselines of Gaussian Wasserstein inference."""
+"""Networks with a prior on their weights: baselines of Gaussian Wasserstein inference."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -29,10 +28,13 @@ from ..networks import ACTIVATIONS
 from ..random import Seed, as_seed, normal, split
 from .base import EVERY_LAYER_FINITE, MonteCarloModel
 from .checks import check_likelihood
+from .network_layers import network_layers
 from .posterior import PREDICTION_BATCH
 from .sampled_likelihood import of_likelihood
 
 INFERENCES = ("map", "mean-field", "dropout", "laplace", "ensemble")
+
+CURVATURES = ("full", "last-layer")
 
 NEGLIGIBLE = 1e-12
 """Variance of the outputs given the weights."""
@@ -45,16 +47,19 @@ Weights = list[tuple[tf.Tensor, tf.Tensor]]
 
 
 class NeuralNetwork(MonteCarloModel):
-    """f(x) is a fully connected network, each weight and offset of prior N(0, `weight_variance`).
+    """f(x) is a network, each weight and offset of prior N(0, `weight_variance`).
+
+    It is fully connected, and with `filters` its first layers are convolutions of images.
 
     By `inference`:
 
     - "map": the weights of the highest posterior density;
     - "mean-field": independent normals, by the evidence lower bound [Blundell et al. 2015];
-    - "dropout": each hidden unit is left out with a probability, in training and in each sample of the
-      prediction [Gal & Ghahramani 2016];
+    - "dropout": each hidden unit, of a convolution each filter at each place, is left out with a probability,
+      in training and in each sample of the prediction [Gal & Ghahramani 2016];
     - "laplace": those of "map" and then, by `find_curvature`, a Gaussian of the generalised Gauss-Newton
-      matrix, with which the network is linearised [Immer et al. 2021];
+      matrix, with which the network is linearised [Immer et al. 2021], or of its block of the last layer
+      [Kristiadi et al. 2020];
     - "ensemble": networks of different starts, each as of "map", sharing the likelihood's parameters
       [Lakshminarayanan et al. 2017].
 
@@ -62,7 +67,8 @@ class NeuralNetwork(MonteCarloModel):
     an ensemble the members' mean. A prediction's samples are the members in turn, or draws of the weights;
     "map" and "laplace" have one.
 
-    Letters: N data points, D input features, P outputs, S samples, Q weights and offsets in all.
+    Letters: N data points, D input features, P outputs, S samples, Q weights and offsets that the
+    curvature is of.
 
     :param num_features: D.
     :param likelihood: a GPflow likelihood with variational expectations; default Gaussian, of variance 0.1 at
@@ -70,21 +76,31 @@ class NeuralNetwork(MonteCarloModel):
     :param num_latent_gps: P, default the likelihood's number of latent functions, or 1.
     :param hidden_units: of each hidden layer; [NeurIPS22]'s has two of 10. None make a linear model.
     :param activation: "tanh" or "relu".
+    :param filters: of each convolution, of 3 x 3 pixels and followed by a maximum over 2 x 2 of them, before
+        the hidden units; [NeurIPS22]'s has three.
+    :param image_shape: height H, width W and channels C of the images whose pixels are the features,
+        D = H W C; needed with filters.
     :param weight_variance: of the prior.
     :param dropout_rate: probability with which "dropout" leaves a unit out.
     :param num_members: networks of "ensemble".
+    :param curvature: of "laplace", of all weights ("full") or those of the last layer ("last-layer"), with
+        the others as they are: Q x Q numbers are held.
     :param num_samples: S of the training objective, of "mean-field" and "dropout".
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param seed: of the weights' starting values.
     :raises ValueError: in one line, for an argument of another type or size.
 
-    Parameters: `weights` and `offsets`, lists of [R, I, O] and [R, 1, O] of R members, or 1; of "mean-field"
-    their `weight_scales` and `offset_scales` too; of "laplace" `precision_tril` [Q, Q], not trained.
+    Parameters: `weights` and `offsets`, lists of [R, I, O] and [R, 1, O] of R members, or 1, where a
+    convolution of C channels has I = 9 C; of "mean-field" their `weight_scales` and `offset_scales` too; of
+    "laplace" `precision_tril` [Q, Q], not trained.
 
     >>> model = gpflow_dkp.models.NeuralNetwork(2, inference="ensemble", num_members=3)
     >>> history = gpflow_dkp.training.fit(model, (X, Y), num_steps=3, progress=False)
     >>> model.predict_mixture(X, num_samples=3).mean.shape
     TensorShape([3, 10, 1])
+    >>> images = gpflow_dkp.models.NeuralNetwork(64, filters=[4, 8], image_shape=(8, 8, 1))
+    >>> [tuple(weight.shape) for weight in images.weights]
+    [(1, 9, 4), (1, 36, 8), (1, 32, 10), (1, 10, 10), (1, 10, 1)]
     >>> linear = gpflow_dkp.models.NeuralNetwork(2, inference="laplace", hidden_units=[])
     >>> linear.find_curvature((X, Y))
     >>> mean, variance = linear.predict_f(X)
@@ -101,9 +117,12 @@ class NeuralNetwork(MonteCarloModel):
         num_latent_gps: int | None = None,
         hidden_units: Sequence[int] = (10, 10),
         activation: str = "tanh",
+        filters: Sequence[int] = (),
+        image_shape: tuple[int, int, int] | None = None,
         weight_variance: float = 1.0,
         dropout_rate: float = 0.1,
         num_members: int = 5,
+        curvature: Literal["full", "last-layer"] = "full",
         num_samples: int = 1,
         num_data: int | None = None,
         seed: int = 0,
@@ -113,6 +132,7 @@ class NeuralNetwork(MonteCarloModel):
         check_choice("activation", activation, tuple(ACTIVATIONS))
         check_positive_integer("num_features", num_features)
         check_positive_integers("hidden_units", hidden_units)
+        check_choice("curvature", curvature, CURVATURES)
         check_positive("weight_variance", weight_variance)
         check_positive_integer("num_members", num_members)
         check_seed("seed", seed)
@@ -137,17 +157,23 @@ class NeuralNetwork(MonteCarloModel):
         self.weight_variance = float(weight_variance)
         self.dropout_rate = float(dropout_rate)
         self.num_members = num_members if inference == "ensemble" else 1
-        sizes = [num_features, *hidden_units, self.num_latent_gps]
-        self._sizes = sizes
+        self.curvature = curvature
+        self._num_features = num_features
+        self._layers = network_layers(
+            num_features, image_shape, filters, hidden_units, self.num_latent_gps
+        )
         rng = np.random.default_rng(seed)
         self.weights = [
             Parameter(
-                math.sqrt(2.0 / (before + after))
-                * rng.normal(size=(self.num_members, before, after))
+                math.sqrt(2.0 / layer.num_neighbours)
+                * rng.normal(size=(self.num_members, *layer.weight_shape))
             )
-            for before, after in itertools.pairwise(sizes)
+            for layer in self._layers
         ]
-        self.offsets = [Parameter(np.zeros((self.num_members, 1, size))) for size in sizes[1:]]
+        self.offsets = [
+            Parameter(np.zeros((self.num_members, 1, layer.weight_shape[1])))
+            for layer in self._layers
+        ]
         self.weight_scales: list[Parameter] | None = None
         self.offset_scales: list[Parameter] | None = None
         if inference == "mean-field":
@@ -161,7 +187,7 @@ class NeuralNetwork(MonteCarloModel):
             )
         self.precision_tril: Parameter | None = None
         if inference == "laplace":
-            num_weights = sum(int(np.prod(value.shape)) for value in self._values())
+            num_weights = sum(int(np.prod(value.shape)) for value in self._curved_values())
             # No variance until there is a curvature.
             start = np.eye(num_weights) / math.sqrt(NEGLIGIBLE)
             self.precision_tril = Parameter(start, transform=triangular(), trainable=False)
@@ -169,7 +195,7 @@ class NeuralNetwork(MonteCarloModel):
     @property
     def num_features(self) -> int:
         """Columns D of the inputs."""
-        return self._sizes[0]
+        return self._num_features
 
     @property
     def objective_is_bound(self) -> bool:
@@ -179,6 +205,10 @@ class NeuralNetwork(MonteCarloModel):
     def _values(self) -> list[Parameter]:
         """Weights and offsets, layer by layer."""
         return [value for layer in zip(self.weights, self.offsets, strict=True) for value in layer]
+
+    def _curved_values(self) -> list[Parameter]:
+        """Those that Laplace's approximation is of."""
+        return self._values()[-2:] if self.curvature == "last-layer" else self._values()
 
     # The objective
 
@@ -231,14 +261,17 @@ class NeuralNetwork(MonteCarloModel):
     @property
     def _is_random(self) -> bool:
         """Whether samples differ by what is drawn."""
-        return self.inference in ("mean-field", "dropout")
+        drops = self.inference == "dropout" and len(self._layers) > 1
+        return drops or self.inference == "mean-field"
 
     # The network
 
     def _draw_weights(self, num_samples: int, seed: Seed) -> Weights:
-        """Those of S samples; of an ensemble the members in turn."""
+        """Those of S samples, or of 1 that all share; of an ensemble the members in turn."""
         parameters = list(zip(self.weights, self.offsets, strict=True))
         if self.weight_scales is None or self.offset_scales is None:
+            if self.num_members == 1:
+                return [(tf.convert_to_tensor(W), tf.convert_to_tensor(b)) for W, b in parameters]
             which = tf.range(num_samples) % self.num_members
             return [
                 (
@@ -263,29 +296,30 @@ class NeuralNetwork(MonteCarloModel):
     def _masks(
         self, num_samples: int, X: tf.Tensor, seed: Seed, *, shared: bool = False
     ) -> list[tf.Tensor]:
-        """By what each hidden layer is multiplied [S, N, H], or [S, 1, H] the same at all points."""
+        """By what each layer's hidden units are multiplied [S, N, ...], or [S, 1, ...] at all points."""
         if self.inference != "dropout":
             return []
         keep = 1.0 - self.dropout_rate
         num_points = 1 if shared else tf.shape(X)[0]
-        hidden = self._sizes[1:-1]
+        hidden = self._layers[:-1]
         return [
             tf.cast(
-                tf.random.stateless_uniform([num_samples, num_points, size], of_layer) < keep,
+                tf.random.stateless_uniform([num_samples, num_points, *layer.unit_shape], of_layer)
+                < keep,
                 X.dtype,
             )
             / keep
-            for size, of_layer in zip(hidden, split(seed, max(len(hidden), 1)), strict=False)
+            for layer, of_layer in zip(hidden, split(seed, max(len(hidden), 1)), strict=False)
         ]
 
     def _network(self, X: tf.Tensor, weights: Weights, masks: Sequence[tf.Tensor]) -> tf.Tensor:
         """f [S, N, P] at X [N, D], or at as many points for each sample [S, N, D]."""
         hidden = X if X.shape.rank == 3 else X[None]
-        for number, (W, b) in enumerate(weights[:-1]):
-            hidden = ACTIVATIONS[self.activation](hidden @ W + b)
-            hidden = hidden * masks[number] if masks else hidden
-        W, b = weights[-1]
-        return hidden @ W + b
+        *hidden_layers, output_layer = self._layers
+        for number, layer in enumerate(hidden_layers):
+            units = ACTIVATIONS[self.activation](layer.linear(hidden, *weights[number]))
+            hidden = layer.flat(units * masks[number] if masks else units)
+        return output_layer.linear(hidden, *weights[-1])
 
     # Prediction
 
@@ -301,7 +335,10 @@ class NeuralNetwork(MonteCarloModel):
         """The draws of samples `start`, ..., `start` + `count` - 1."""
         if not self._is_random and self.num_members == 1:
             return draws
-        return tf.nest.map_structure(lambda tensor: tensor[start : start + count], draws)
+        weights, masks = tf.nest.map_structure(
+            lambda tensor: tensor if tensor.shape[0] == 1 else tensor[start : start + count], draws
+        )
+        return weights, masks
 
     @inherit_check_shapes
     def condition_layers(
@@ -336,10 +373,10 @@ class NeuralNetwork(MonteCarloModel):
         check_positive_integer("num_samples", num_samples)
         X = self.check_inputs(Xnew)
         scale = math.sqrt(self.weight_variance)
-        sizes = list(itertools.pairwise(self._sizes))
         weights = []
-        for (before, after), of_layer in zip(sizes, split(seed, len(sizes)), strict=True):
+        for layer, of_layer in zip(self._layers, split(seed, len(self._layers)), strict=True):
             for_weights, for_offsets = split(of_layer, 2)
+            before, after = layer.weight_shape
             W = scale * normal([num_samples, before, after], for_weights, X.dtype)
             weights.append((W, scale * normal([num_samples, 1, after], for_offsets, X.dtype)))
         return self._network(X, weights, [])
@@ -352,8 +389,8 @@ class NeuralNetwork(MonteCarloModel):
         """Set `precision_tril` R from all training data.
 
         R R^T = sum_n J_n^T Lambda_n J_n + I / `weight_variance`. J_n [P, Q] is the network's gradient in its
-        weights at x_n, Lambda_n [P, P] minus the second derivative of log p(y_n | f) in f, with negative
-        eigenvalues at 0.
+        weights, or those of its last layer, at x_n, Lambda_n [P, P] minus the second derivative of
+        log p(y_n | f) in f, with negative eigenvalues at 0.
 
         :param data: X [N, D] and Y [N, P].
         :raises ValueError: another inference than "laplace", or a likelihood without that derivative.
@@ -377,13 +414,16 @@ class NeuralNetwork(MonteCarloModel):
 
     @check_shapes("X: [N, D]", "return: [N, P, Q]")
     def _jacobian(self, X: tf.Tensor) -> tf.Tensor:
-        """df / d(weights and offsets), layer by layer."""
+        """df / d(weights and offsets), layer by layer, of those that the curvature is of."""
         num_points = tf.shape(X)[0]
         # A copy of the weights for each point, so that one pass has each point's own gradient.
-        own = [tf.tile(tf.convert_to_tensor(value), [num_points, 1, 1]) for value in self._values()]
+        curved = self._curved_values()
+        own = [tf.tile(tf.convert_to_tensor(value), [num_points, 1, 1]) for value in curved]
+        same = [tf.convert_to_tensor(value) for value in self._values()[: -len(curved)]]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(own)
-            weights = list(zip(own[::2], own[1::2], strict=True))
+            values = [*same, *own]
+            weights = list(zip(values[::2], values[1::2], strict=True))
             outputs = tf.unstack(self._network(X[:, None], weights, [])[:, 0], axis=-1)
         rows = [
             tf.concat([tf.reshape(part, [num_points, -1]) for part in tape.gradient(f, own)], -1)
@@ -416,6 +456,7 @@ class NeuralNetwork(MonteCarloModel):
             "num_samples": self.num_samples,
             "weight_variance": self.weight_variance,
             "dropout_rate": self.dropout_rate,
+            "curvature": self.curvature,
         }
 
     def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:

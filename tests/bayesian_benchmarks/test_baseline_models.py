@@ -1,5 +1,7 @@
 """Baselines in the harness: networks by five inferences, and the exact GP against SciPy."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -9,6 +11,7 @@ from bayesian_benchmarks.errors import ConfigError
 from bayesian_benchmarks.models import model_source
 from bayesian_benchmarks.models.baselines import ExactGP, train_by_marginal_likelihood
 from bayesian_benchmarks.settings import ClassificationSettings, GWISettings, Settings
+from gpflow_dkp.means import convolutional_network
 
 INFERENCES = ("map", "mean-field", "dropout", "laplace", "ensemble")
 networks = pytest.mark.parametrize("inference", INFERENCES)
@@ -32,6 +35,42 @@ def test_networks_in_classification(inference: str) -> None:
     settings = ClassificationSettings(**{**SETTINGS.model_dump(), "gwi": GWI, "num_steps": 200})
     scores = run_task("iris", f"mlp-{inference}", depth=1, settings=settings, task="classification")
     assert scores["accuracy"] > 0.6
+
+
+@networks
+def test_convolutional_networks(inference: str) -> None:
+    """A tenth would be chance; the normals of mean-field start wide and learn slowest."""
+    few = {"elbo_samples": 10, "test_samples": 10}
+    settings = ClassificationSettings(
+        **{**SETTINGS.model_dump(), **few, "batch_size": 50, "num_steps": 40}
+    )
+    scores = run_task(
+        "digits", f"cnn-{inference}", depth=1, settings=settings, task="classification"
+    )
+    assert scores["accuracy"] > (0.3 if inference == "mean-field" else 0.6)
+
+
+def test_convolutional_networks_have_the_layers_of_gwis() -> None:
+    X, Y = np.zeros((12, 64)), np.arange(12)[:, None] % 10
+    model = model_source("cnn-map").build(
+        X, Y, depth=1, settings=ClassificationSettings(), seed=0, num_classes=10
+    )
+    mean = convolutional_network((8, 8, 1), 10)
+    num_weights = sum(math.prod(value.shape) for value in mean.trainable_variables)
+    assert sum(math.prod(value.shape) for value in model.trainable_variables) == num_weights
+
+
+def test_what_networks_of_images_refuse() -> None:
+    def build(name: str, num_features: int, **changes: str) -> None:
+        X, Y = np.zeros((12, num_features)), np.arange(12)[:, None] % 3
+        settings = ClassificationSettings(**changes)
+        model_source(name).build(X, Y, depth=1, settings=settings, seed=0, num_classes=3)
+
+    with pytest.raises(ConfigError, match=r"cnn-map: 50 features are no square .*; use mlp-map\.$"):
+        build("cnn-map", 50)
+    for name in ("cnn-map", "mlp-ensemble"):
+        with pytest.raises(ConfigError, match=r"robust-max is constant .*set it to softmax"):
+            build(name, 64, likelihood="robust-max")
 
 
 def test_the_settings_make_the_network() -> None:

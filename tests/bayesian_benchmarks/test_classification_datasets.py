@@ -179,10 +179,31 @@ def local_mnist(tmp_path: Path) -> Path:
     return folder
 
 
+def test_further_splits_of_images_draw_from_all(local_mnist: Path) -> None:
+    def pixels(split: int) -> tuple[set[bytes], set[bytes]]:
+        data = images._loader("mnist")(split, local_mnist.parent)
+        return {row.tobytes() for row in data.X_train}, {row.tobytes() for row in data.X_test}
+
+    train, test = pixels(0)
+    assert train == {
+        row.tobytes() for row in images.read_idx(local_mnist / "train-images-idx3-ubyte")
+    }
+    first, second = pixels(1), pixels(2)
+    for other_train, other_test in (first, second):
+        assert (len(other_train), len(other_test)) == (50, 100)
+        assert other_train | other_test == train | test
+        assert other_test & train
+    assert first[1] != second[1]
+    assert pixels(1) == first
+
+
 def test_local_idx_files(local_mnist: Path) -> None:
     data = get_dataset("mnist", data_dir=local_mnist.parent)
     assert data.X_train.shape == (50, 36)
     assert data.X_test.shape == (100, 36)
+    other = get_dataset("mnist", 3, data_dir=local_mnist.parent)
+    assert (other.X_train.shape, other.X_test.shape) == ((50, 36), (100, 36))
+    assert np.all(np.bincount(other.Y_test[:, 0]) == 10)
     part = get_dataset("mnist_10k", 2, data_dir=local_mnist.parent)
     assert (len(part.X_train), len(part.X_test), part.num_classes) == (80, 20, 10)
 

@@ -21,13 +21,19 @@ NUM_FIGURES = {
     "salimbeni2019": 5 * 12,  # datasets x models
     "salimbeni2019_fast": 5 * 4,
     "wild2022": 5 * 2,  # datasets x models
-    "wild2022_ood": 2 * 3,  # datasets x metrics, of one model
+    "wild2022_ood": 2 * 4 * 3,  # datasets x models x metrics
 }
 """Figures in each config's table, counted by hand."""
 
 PRINTED_NAMES = {
-    ("fashion_mnist_vs_mnist", "gwi-cnn"): ("fashion_mnist", "gwi-net"),
-    ("cifar10_vs_svhn", "gwi-cnn"): ("cifar10", "gwi-net"),
+    (f"{ours}_vs_{other}", model): (ours, printed)
+    for ours, other in (("fashion_mnist", "mnist"), ("cifar10", "svhn"))
+    for model, printed in (
+        ("gwi-cnn", "gwi-net"),
+        ("cnn-mean-field", "mfvi"),
+        ("cnn-map", "map"),
+        ("cnn-laplace", "kfac-laplace"),
+    )
 }
 
 

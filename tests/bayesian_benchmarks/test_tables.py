@@ -329,9 +329,7 @@ def test_published_figures_of_networks_that_the_paper_calls_otherwise() -> None:
         "mlp-map": None,
         "mlp-ensemble": None,
     }
-    on_images = paper.published(
-        "wild2022", "cifar10", 1, "mlp-map", "accuracy", task="classification"
-    )
+    on_images = paper.published("wild2022", "cifar10_vs_svhn", 1, "cnn-map", "accuracy", task="ood")
     assert on_images is not None
     assert on_images.model == "map"
 
