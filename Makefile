@@ -26,7 +26,7 @@ demo: $(INSTALLED)
 	$(RUN) scripts/run_uci.py
 
 test: $(INSTALLED)
-	$(RUN) -m pytest -n 2
+	$(RUN) -m pytest -n 2 --dist loadgroup
 
 docs: $(INSTALLED)
 	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html

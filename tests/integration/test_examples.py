@@ -31,17 +31,50 @@ def test_the_readme_has_an_example() -> None:
     assert examples(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+class Reader:
+    """Someone who goes through a document's examples from the first, in one session and folder."""
+
+    def __init__(self, document: Path, folder: Path) -> None:
+        self.document, self.folder = document, folder
+        self.left = examples(document)
+        self.num_done = 0
+        self.namespace: dict[str, object] = {"__name__": "example"}
+
+    def reach(self, number: int) -> None:
+        """Run what is left up to that example.
+
+        One that names a file is saved as it, as a reader would, and runs where it is imported.
+        """
+        while self.num_done <= number:
+            code = self.left[self.num_done]
+            self.num_done += 1
+            if name := plugin_name(code):
+                assert len(code.splitlines()) <= MAX_PLUGIN_LINES, name
+                (self.folder / name).write_text(code, encoding="utf-8")
+            else:
+                exec(compile(code, str(self.document), "exec"), self.namespace)
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Reader]:
+    return {path: Reader(path, tmp_path_factory.mktemp(path.stem)) for path in DOCUMENTS}
+
+
+@pytest.mark.parametrize(
+    ("document", "number"),
+    [
+        # One process has all of a document's, so that none is run twice.
+        pytest.param(
+            path, number, id=f"{path.name}-{number}", marks=pytest.mark.xdist_group(path.name)
+        )
+        for path in DOCUMENTS
+        for number in range(len(examples(path)))
+    ],
+)
 def test_examples_run_in_order(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path, number: int, readers: dict[Path, Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that name a file are saved as it, as a reader would, and run where they are imported."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    namespace: dict[str, object] = {"__name__": "example"}
-    for code in examples(document):
-        if name := plugin_name(code):
-            assert len(code.splitlines()) <= MAX_PLUGIN_LINES, name
-            Path(name).write_text(code, encoding="utf-8")
-        else:
-            exec(compile(code, str(document), "exec"), namespace)
+    reader = readers[document]
+    monkeypatch.chdir(reader.folder)
+    monkeypatch.syspath_prepend(reader.folder)
+    reader.reach(number)
