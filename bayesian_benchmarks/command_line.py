@@ -516,7 +516,7 @@ def _experiment(program: Program, arguments: argparse.Namespace) -> Experiment:
         raise ConfigError(f"{name} is an experiment in {experiment.task}, not {program.task}.")
     datasets = [] if arguments.datasets is None and arguments.csv else arguments.datasets
     changed = experiment.override(
-        models=arguments.models,
+        models=arguments.models and experiment.models_named(arguments.models),
         datasets=datasets,
         csv=arguments.csv,
         target=arguments.target,

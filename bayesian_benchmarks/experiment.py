@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -169,6 +170,13 @@ class Experiment(BaseModel):
         """Names of the models, each once."""
         names = (model if isinstance(model, str) else model.name for model in self.models)
         return tuple(dict.fromkeys(names))
+
+    def models_named(self, names: Sequence[str]) -> list[str | ModelSettings]:
+        """Models by name, those of this experiment with their own settings."""
+        own: dict[str, list[str | ModelSettings]] = {}
+        for model in self.models:
+            own.setdefault(model if isinstance(model, str) else model.name, []).append(model)
+        return [model for name in dict.fromkeys(names) for model in own.get(name, [name])]
 
     @model_validator(mode="after")
     def _check_overrides(self) -> Experiment:

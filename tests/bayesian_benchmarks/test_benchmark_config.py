@@ -314,6 +314,18 @@ def test_a_model_has_settings_of_its_own() -> None:
         expand(experiment(models=[{"name": "gwi-net", "patiense": 20}], depths=[1]))
 
 
+def test_models_that_are_named_keep_their_settings() -> None:
+    config = experiment(
+        models=[{"name": "dgp", "num_inducing": 7}, "dwp-gw", {"name": "dgp", "num_inducing": 8}]
+    )
+    chosen = config.override(models=config.models_named(["dwp-ab-gw", "dgp", "dgp"]))
+    assert [(run.key.model, run.settings.num_inducing) for run in expand(chosen)] == [
+        ("dwp-ab-gw", config.settings.num_inducing),
+        ("dgp", 7),
+        ("dgp", 8),
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SHORTER = {"max_seconds=10": "max_seconds=2", "num_steps=1000": "num_steps=100"}
+"""What the tests spare of the examples' trainings."""
 MAX_PLUGIN_LINES = 40
 """Of an example that is a file: it is to be read at a glance."""
 DOCUMENTS = [
@@ -18,7 +20,10 @@ DOCUMENTS = [
 
 
 def examples(document: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+    text = document.read_text(encoding="utf-8")
+    for long, short in SHORTER.items():
+        text = text.replace(long, short)
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
 def plugin_name(code: str) -> str | None:
