@@ -366,14 +366,20 @@ def test_a_study_is_known_by_what_is_searched(tmp_path: Path) -> None:
     assert study.study_name == tuning().name
 
 
-@pytest.mark.slow
-def test_the_documentations_example(capsys: pytest.CaptureFixture[str]) -> None:
-    """A deep GP on the bundled data, tuned and then run with the best settings: the same bound."""
+@pytest.fixture
+def tuned_by_the_documentation(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    """The second of its commands, and what the first has printed."""
     text = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     lines = re.findall(r"^dkp-bench (tune .*|uci --config best\.yaml)$", text, re.MULTILINE)
     first, second = (shlex.split(line) for line in lines)
     assert main([*first, "--steps", "4", "--trials", "1"]) == 0
-    out = capsys.readouterr().out
+    return second, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_documentations_example(tuned_by_the_documentation: tuple[list[str], str]) -> None:
+    """A deep GP on the bundled data, tuned and then run with the best settings: the same bound."""
+    second, out = tuned_by_the_documentation
     assert main([*second, "--metrics", "elbo_per_point", "--format", "csv"]) == 0
     (row,) = ResultsStore("runs/results.sqlite").rows("ok")
     (trial,) = trials()
@@ -382,14 +388,8 @@ def test_the_documentations_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_a_density_by_held_out_rows() -> None:
+def test_a_density_by_held_out_rows(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config", "quick_density", "--model", "gp", "--steps", "3", *BY_VALIDATION]
     search = ["--search", "num_inducing=3:6", "natural_gradient=log:1e-3:1e-1"]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "tune.py"), *words, *search, "--trials", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:2] == ["trial", "validation_log_likelihood"]
+    assert main(["tune", *words, *search, "--trials", "1"]) == 0
+    assert capsys.readouterr().out.split()[:2] == ["trial", "validation_log_likelihood"]

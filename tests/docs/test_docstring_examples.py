@@ -115,19 +115,21 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_run(module: str, own_surroundings: Path) -> None:
+NAMES = [(module, name) for module in MODULES for name in ("", *public_values(module))]
+"""Each module and its public names; "" for its own docstring."""
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES, ids=[name or module for module, name in NAMES])
+def test_examples_run(module: str, name: str, own_surroundings: Path) -> None:
     settings = gpflow.config.config()
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=OPTIONS)
-    of_module = doctest.DocTestFinder(recurse=False).find(
-        importlib.import_module(module), module, globs=namespace()
-    )
-    for of_name in [of_module, *examples(module).values()]:
-        for example in of_name:
-            tf.random.set_seed(0)
-            np.random.seed(0)  # noqa: NPY002  # of libraries that take it
-            runner.run(example, out=report.append)
+    value = public_values(module)[name] if name else importlib.import_module(module)
+    finder = doctest.DocTestFinder(recurse=bool(name))
+    for example in finder.find(value, name or module, globs=namespace()):
+        tf.random.set_seed(0)
+        np.random.seed(0)  # noqa: NPY002  # of libraries that take it
+        runner.run(example, out=report.append)
     if report:
         pytest.fail("".join(report), pytrace=False)
     assert gpflow.config.config() == settings

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import killed_run
+import pytest
 
 HELD = """
 import sys, time, killed_run
@@ -41,9 +42,12 @@ def step_of(directory: Path) -> int:
         return 0
 
 
-def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(tmp_path: Path) -> None:
-    directory, result = tmp_path / "killed", tmp_path / "killed.json"
-    process = start(directory, result, ["-c", HELD])
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `checkpoints` of a process that was killed before its last one."""
+    folder = tmp_path_factory.mktemp("killed")
+    directory = folder / "checkpoints"
+    process = start(directory, folder / "killed.json", ["-c", HELD])
     deadline = time.monotonic() + 300
     try:
         while step_of(directory) < 100 and process.poll() is None and time.monotonic() < deadline:
@@ -53,19 +57,23 @@ def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(tmp_path: Path) -> 
     finally:
         process.kill()
         process.wait(30)
-    assert 100 <= step_of(directory) < killed_run.NUM_STEPS
-    assert not result.exists()
+    return folder
 
-    resumed = start(directory, result, [killed_run.__file__])
+
+def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(killed: Path) -> None:
+    assert 100 <= step_of(killed / "checkpoints") < killed_run.NUM_STEPS
+    result = killed / "killed.json"
+    assert not result.exists()
+    resumed = start(killed / "checkpoints", result, [killed_run.__file__])
     try:
         # Beside it, and in a process that has compiled and run other things.
-        killed_run.run(tmp_path / "unbroken", tmp_path / "unbroken.json")
+        killed_run.run(killed / "unbroken", killed / "unbroken.json")
         assert resumed.wait(300) == 0
     finally:
         resumed.kill()
         resumed.wait(30)
-    killed, unbroken = (
-        json.loads((tmp_path / f"{n}.json").read_text()) for n in ("killed", "unbroken")
+    of_killed, of_unbroken = (
+        json.loads((killed / f"{name}.json").read_text()) for name in ("killed", "unbroken")
     )
-    assert len(killed[1]) == killed_run.NUM_STEPS
-    assert killed == unbroken
+    assert len(of_killed[1]) == killed_run.NUM_STEPS
+    assert of_killed == of_unbroken

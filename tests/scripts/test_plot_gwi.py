@@ -31,7 +31,7 @@ class Drawn:
             contextlib.redirect_stdout(io.StringIO()) as out,
         ):
             patch.setattr(script, "gwi", gwi)
-            self.code = script.main(["--steps", "100", "--output", str(folder)])
+            self.code = script.main(["--steps", "40", "--output", str(folder)])
         self.printed = out.getvalue().split()
 
 

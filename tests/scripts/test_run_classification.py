@@ -51,7 +51,7 @@ def test_run_table_paired_table_and_diagram(
     run_classification: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     what = ["--config", "quick_classification", "--datasets", "iris", "--steps", "4"]
-    what += ["--models", "nngp:relu", "nngp:squared_exponential", "--format", "markdown"]
+    what += ["--plugin", "fake_models", "--models", "fake-classes", "--format", "markdown"]
     assert run_classification.main([*what, "--reliability", "a.png"]) == 0
     captured = capsys.readouterr()
     assert "| accuracy | brier_score | expected_calibration_error |" in captured.out

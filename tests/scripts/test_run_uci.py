@@ -86,16 +86,16 @@ def test_list(run_uci: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
         assert part in out
 
 
-def test_a_sweep_and_its_table(run_uci: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_and_its_table(run_fake: Main, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [*FAKE_DATA, "--splits", "0-1", "--format", "markdown"]
-    assert run_uci.main(arguments) == 0
+    assert run_fake(arguments) == 0
     out, err = capsys.readouterr()
     assert "| fake-data | 2 | fake | 30 | 2 |" in out
-    assert "2 runs of 30 steps (config ober2023), 2 due" in err
-    assert "[2/2] fake-data split 1 fake depth 2: elbo_per_point" in err
+    assert "2 runs of 30 steps (config fake), 2 due" in err
+    assert "[2/2] fake-data split 1 fake depth 2: " in err
     assert len(ResultsStore("runs/results.sqlite").rows("ok")) == 2
 
-    assert run_uci.main(arguments) == 0
+    assert run_fake(arguments) == 0
     assert "2 runs were in runs/results.sqlite already" in capsys.readouterr().err
 
 

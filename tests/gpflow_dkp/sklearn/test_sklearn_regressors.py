@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import pickle
 from typing import Any
 
@@ -12,6 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import Parallel, delayed
 from scipy.integrate import trapezoid
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -226,8 +228,8 @@ def test_covariance_and_joint_draws_agree_with_the_standard_deviations() -> None
     same, covariance = estimator.predict(X, return_cov=True)
     np.testing.assert_array_equal(same, mean)
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-5)
-    draws = estimator.sample_y(X, 4000)
-    error = 6.0 * np.max(np.square(std)) / np.sqrt(4000)
+    draws = estimator.sample_y(X, 1000)
+    error = 6.0 * np.max(np.square(std)) / np.sqrt(1000)
     np.testing.assert_allclose(np.cov(draws), covariance, atol=2.0 * error)
     np.testing.assert_array_equal(
         estimator.sample_y(X, 2), estimator.sample_y(X, 2, random_state=0)
@@ -256,10 +258,20 @@ def test_polars_frames() -> None:
     np.testing.assert_array_equal(estimator.predict(frame), expected)
 
 
-def test_pipelines_cross_validation_and_search() -> None:
+def test_pipelines_and_cross_validation() -> None:
     X, y = toy_data(60)
     pipeline = make_pipeline(StandardScaler(), clone(REGRESSORS["NNGP"]))
-    assert cross_val_score(pipeline, X, y, cv=3).shape == (3,)
+    assert cross_val_score(pipeline, X, y, cv=2).shape == (2,)
+
+
+@pytest.fixture
+def warm_processes() -> None:
+    """Those of joblib, which it keeps, with the library imported."""
+    Parallel(n_jobs=2)(delayed(importlib.import_module)("gpflow_dkp.sklearn") for _ in range(2))
+
+
+def test_search_in_processes(warm_processes: None) -> None:
+    X, y = toy_data(60)
     search = GridSearchCV(
         clone(REGRESSORS["NNGP"]), {"num_inducing": [2, 8]}, cv=2, n_jobs=2, refit=True
     )
@@ -282,11 +294,11 @@ def test_constant_targets_and_duplicated_rows(name: str) -> None:
     assert np.all(np.isfinite(estimator.log_density(X, np.full(30, 5.0))))
 
 
-def test_many_features_and_constant_inputs() -> None:
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_many_features_and_constant_inputs(scale: float) -> None:
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(20, 200)), rng.normal(size=20)
+    X, y = scale * rng.normal(size=(20, 200)), rng.normal(size=20)
     assert np.all(np.isfinite(clone(REGRESSORS["DIWP"]).fit(X, y).predict(X)))
-    assert np.all(np.isfinite(clone(REGRESSORS["DIWP"]).fit(0.0 * X, y).predict(X)))
 
 
 def test_another_likelihood() -> None:
@@ -294,7 +306,7 @@ def test_another_likelihood() -> None:
     likelihood = gpflow.likelihoods.StudentT(scale=0.3)
     estimator = clone(REGRESSORS["NNGP"]).set_params(likelihood=likelihood).fit(X, y)
     assert likelihood.scale.numpy() == pytest.approx(0.3)
-    grid = np.linspace(-3000.0, 3000.0, 200_001)
+    grid = np.linspace(-3000.0, 3000.0, 20_001)
     density = np.exp(estimator.log_density(np.repeat(X[:1], len(grid), 0), grid))
     assert trapezoid(density, grid) == pytest.approx(1.0, abs=1e-3)
     for call in (estimator.predict_quantiles, estimator.predict_distribution):
@@ -302,8 +314,13 @@ def test_another_likelihood() -> None:
             call(X)
     with pytest.raises(ValueError, match=r"return_cov: got likelihood StudentT"):
         estimator.predict(X, return_cov=True)
+
+
+def test_a_likelihood_of_counts() -> None:
+    X, _ = toy_data()
     counts = np.random.default_rng(0).poisson(3.0, len(X))
-    estimator.set_params(likelihood=gpflow.likelihoods.Poisson()).fit(X, counts)
+    estimator = clone(REGRESSORS["NNGP"]).set_params(likelihood=gpflow.likelihoods.Poisson())
+    estimator.fit(X, counts)
     assert np.mean(estimator.predict(X)) == pytest.approx(np.mean(counts), rel=0.5)
 
 
