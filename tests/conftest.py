@@ -1,9 +1,12 @@
-"""Settings of all tests that spare time and change no number of a model."""
+"""Settings of all tests: they spare time, and make what a test draws its own."""
 
 import functools
 import os
 import sys
 import typing
+from typing import Any
+
+import pytest
 
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
     # Before TensorFlow is imported. Two processes with a thread pool for every core each get in each other's
@@ -16,3 +19,16 @@ if sys.version_info < (3, 12):
     # each answer collects the protocol's attributes anew: a sixth of the time of eager tests.
     for function in ("_get_protocol_attrs", "_is_callable_members_only"):
         setattr(typing, function, functools.cache(getattr(typing, function)))
+
+STATES: dict[str, dict[str, Any]] = {}
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_every_order(request: pytest.FixtureRequest) -> None:
+    """What a test draws does not depend on which tests ran before it in the same process."""
+    rng = getattr(request.module, "RNG", None)
+    if rng is not None:
+        bits = rng.bit_generator
+        bits.state = STATES.setdefault(request.module.__name__, bits.state)
+    if (tensorflow := sys.modules.get("tensorflow")) is not None:
+        tensorflow.random.set_seed(0)

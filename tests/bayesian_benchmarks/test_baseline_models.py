@@ -9,7 +9,11 @@ from scipy.stats import multivariate_normal
 from bayesian_benchmarks import get_dataset, run_task
 from bayesian_benchmarks.errors import ConfigError
 from bayesian_benchmarks.models import model_source
-from bayesian_benchmarks.models.baselines import ExactGP, train_by_marginal_likelihood
+from bayesian_benchmarks.models.baselines import (
+    LEAST_NOISE,
+    ExactGP,
+    train_by_marginal_likelihood,
+)
 from bayesian_benchmarks.settings import ClassificationSettings, GWISettings, Settings
 from gpflow_dkp.means import convolutional_network
 
@@ -93,6 +97,18 @@ def test_what_the_networks_read() -> None:
         assert source.is_read("gwi.hidden_units")
         assert not source.is_read("gwi.noise_variances")
         assert source.is_read("train_samples") == (inference in ("mean-field", "dropout"))
+
+
+def test_exact_gp_of_rows_that_come_twice() -> None:
+    """Without a least noise the search ends where K has no factor."""
+    rng = np.random.default_rng(0)
+    X, Y = np.repeat(rng.normal(size=(30, 2)), 3, 0), np.repeat(rng.integers(0, 3, (30, 1)), 3, 0)
+    model = ExactGP(X, Y.astype(float))
+    before = float(model.elbo((X, Y)))
+    model.search(200)
+    assert float(model.gpr.likelihood.variance.numpy()) == pytest.approx(LEAST_NOISE, rel=0.1)
+    assert float(model.gpr.log_marginal_likelihood()) > before
+    assert np.all(np.isfinite(model.predict_mixture(X, num_samples=1)[0]))
 
 
 def test_exact_gp() -> None:

@@ -27,8 +27,8 @@ from bayesian_benchmarks.datasets import (
 from bayesian_benchmarks.errors import BadDataError, DataFileError, UnknownNameError
 
 BUNDLED = {"breast_cancer": 2, "digits": 10, "iris": 3, "wine": 3}
-rng = np.random.default_rng(0)
-X = rng.normal(size=(12, 3))
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 3))
 LABELS = np.arange(12) % 3
 
 
@@ -71,7 +71,7 @@ def test_features_are_standardised_column_by_column_and_images_as_a_whole() -> N
     np.testing.assert_allclose(data.X_train.mean(0), 0.0, atol=1e-12)
     np.testing.assert_allclose(data.X_train.std(0), 1.0, atol=1e-12)
     np.testing.assert_allclose(data.X_test, (X[9:] - X[:9].mean(0)) / X[:9].std(0), atol=1e-12)
-    pixels = rng.integers(0, 256, size=(12, 4, 5)).astype(np.uint8)
+    pixels = RNG.integers(0, 256, size=(12, 4, 5)).astype(np.uint8)
     pixels[:, 0, 0] = 7
     pictures = make(X_train=pixels[:9], X_test=pixels[9:])
     assert pictures.X_train.shape == (9, 20)
@@ -85,7 +85,7 @@ def test_scaling_leads_back_to_original_units() -> None:
     np.testing.assert_allclose(data.scaling.X_mean, X[:9].mean(0))
     np.testing.assert_allclose(data.scaling.X_std, X[:9].std(0))
     np.testing.assert_allclose(data.scaling.restore_X(data.X_test), X[9:])
-    pixels = rng.integers(0, 256, size=(12, 4, 5)).astype(np.uint8)
+    pixels = RNG.integers(0, 256, size=(12, 4, 5)).astype(np.uint8)
     pictures = make(X_train=pixels[:9], X_test=pixels[9:])
     assert pictures.scaling.X_mean == pytest.approx(pixels[:9].mean())
     assert pictures.scaling.X_std == pytest.approx(pixels[:9].std())
@@ -173,7 +173,7 @@ def local_mnist(tmp_path: Path) -> Path:
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
     for part, size, suffix in (("t10k", 100, ".gz"), ("train", 50, "")):
-        pixels = rng.integers(0, 256, size=(size, 6, 6))
+        pixels = RNG.integers(0, 256, size=(size, 6, 6))
         write_idx(folder / f"{part}-images-idx3-ubyte{suffix}", pixels)
         write_idx(folder / f"{part}-labels-idx1-ubyte{suffix}", np.arange(size) % 10)
     return folder
@@ -260,7 +260,7 @@ def test_local_cifar(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
         batch = {
-            "data": rng.integers(0, 256, size=(20, 3072)),
+            "data": RNG.integers(0, 256, size=(20, 3072)),
             "labels": (np.arange(20) % 10).tolist(),
         }
         (folder / name).write_bytes(pickle.dumps(batch))

@@ -43,8 +43,8 @@ SETTINGS = OodSettings(
     test_samples=3,
     likelihood_samples=2,
 )
-rng = np.random.default_rng(0)
-X = rng.normal(size=(14, 3))
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(14, 3))
 LABELS = np.arange(12) % 3
 
 
@@ -64,7 +64,7 @@ def pairs_in_order(inside: np.ndarray, outside: np.ndarray) -> float:
 
 
 def test_auroc_counts_pairs() -> None:
-    inside, outside = rng.normal(size=40), rng.normal(size=25) + 0.5
+    inside, outside = RNG.normal(size=40), RNG.normal(size=25) + 0.5
     assert auroc(inside, outside) == pytest.approx(pairs_in_order(inside, outside))
     ties = np.round(inside), np.round(outside)
     assert auroc(*ties) == pytest.approx(pairs_in_order(*ties))
@@ -101,7 +101,7 @@ class Classifier:
 
 
 def test_scores_are_those_of_their_definitions() -> None:
-    model, data = Classifier(), make_pair(X_ood=rng.normal(size=(30, 3)) * 2.0)
+    model, data = Classifier(), make_pair(X_ood=RNG.normal(size=(30, 3)) * 2.0)
     scores = evaluate(model, data, settings=SETTINGS, seed=7)
     assert set(model.asked) == {(3, 7)}
     p, q = (
@@ -186,13 +186,13 @@ def local_images(tmp_path: Path) -> Path:
     """Small images in the layout of the published ones."""
     for name, size in (("mnist", 6), ("fashion_mnist", 6)):
         for part, number in (("train", 50), ("t10k", 100)):
-            pixels = rng.integers(0, 256, size=(number, size, size))
+            pixels = RNG.integers(0, 256, size=(number, size, size))
             write_images(tmp_path / name, part, pixels, np.arange(number) % 10)
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
         batch = {
-            "data": rng.integers(0, 256, size=(20, 3072)),
+            "data": RNG.integers(0, 256, size=(20, 3072)),
             "labels": (np.arange(20) % 10).tolist(),
         }
         (folder / name).write_bytes(pickle.dumps(batch))
@@ -239,7 +239,7 @@ def test_pairs_of_published_sets(local_images: Path) -> None:
 def test_svhn_is_a_pinned_matlab_file(local_images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataFileError, match=r"it must be laid out as svhn/test_32x32\.mat"):
         get_dataset("cifar10_vs_svhn", data_dir=local_images)
-    pixels = rng.integers(0, 256, size=(32, 32, 3, 7)).astype(np.uint8)
+    pixels = RNG.integers(0, 256, size=(32, 32, 3, 7)).astype(np.uint8)
     path = local_images / "svhn" / "test_32x32.mat"
     path.parent.mkdir()
     scipy.io.savemat(path, {"X": pixels, "y": np.ones((7, 1))})
