@@ -266,7 +266,8 @@ def select_gwi(
         from, itself left as it is.
     :param networks: candidates for the mean "net", default the paper's two layers of 10.
     :param noise_variances: candidates for targets.
-    :param inducing_factors: candidates for the number of inducing points, in square roots of N.
+    :param inducing_factors: candidates for the number of inducing points, in square roots of N; at most N
+        are taken.
     :param protocol: what is held out, default `CrossValidation()` for targets and `HoldOut()` for labels.
     :param training: of each candidate, default `Training()`.
     :param distance: as in `GWI`.
@@ -493,11 +494,12 @@ class _Search:
         if self.num_cross_points is not None:
             rows = min(self.training.batch_size, len(X))
             settings["num_cross_points"] = min(self.num_cross_points, rows)
+        num_inducing = round(candidate.inducing_factor * np.sqrt(len(X)))
         model = GWI.from_data(
             X,
             Y,
             mean=_copy(self.mean),
-            num_inducing=max(1, round(candidate.inducing_factor * np.sqrt(len(X)))),
+            num_inducing=min(max(1, num_inducing), len(X)),
             kernel=_copy(self.kernel),
             likelihood=_copy(self.likelihood),
             noise_variance=candidate.noise_variance,

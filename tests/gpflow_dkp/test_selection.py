@@ -276,6 +276,13 @@ def test_noise_then_inducing_points_are_chosen_from_the_middle_on(untrained: Unt
     assert len({candidate.noise_variance for candidate in tried[3:]}) == 1
 
 
+def test_the_published_grid_of_inducing_points(untrained: Untrained) -> None:
+    """[NeurIPS22]'s multiples of the root of N = 80, and all of them."""
+    candidates = select(inducing_factors=(0.5, 0.75, 1.0, 1.5, 2.0, 100.0)).candidates
+    numbers = {key.inducing_factor: model.num_inducing for key, model in candidates.items()}
+    assert numbers == {0.5: 4, 0.75: 7, 1.0: 9, 1.5: 13, 2.0: 18, 100.0: 80}
+
+
 def test_a_training_has_the_settings_a_folder_and_callbacks(
     untrained: Untrained, tmp_path: Path
 ) -> None:
