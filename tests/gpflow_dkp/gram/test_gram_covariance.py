@@ -479,10 +479,13 @@ def test_kernels_that_mix_outputs_are_refused() -> None:
     [lambda arc: arc, lambda arc: arc + k.White(0.1), lambda arc: k.Constant(2.0) * (arc + arc)],
 )
 def test_arc_cosine_of_inputs_of_many_features_is_finite(of_arc_cosine) -> None:  # type: ignore[no-untyped-def]
-    """Rounding takes the cosine of one of these points with itself above 1, where GPflow's is NaN."""
-    Z = np.random.default_rng(2).normal(size=(200, 784))
+    """Where rounding takes the cosine of a point with itself above 1, GPflow's is NaN.
+
+    Which points these are depends on the processor and its threads.
+    """
     kernel = of_arc_cosine(k.ArcCosine(1, weight_variances=np.ones(784), bias_variance=0.5))
-    assert np.isnan(kernel(Z)).any()
+    draws = (np.random.default_rng(seed).normal(size=(200, 784)) for seed in range(200))
+    Z = next(Z for Z in draws if np.isnan(kernel(Z)).any())
     found, right = gram.from_inputs(kernel, Z, Z[:5]), ~np.isnan(kernel(Z))
     np.testing.assert_allclose(found.ii[right], kernel(Z)[right], rtol=1e-6)
     assert np.isfinite(found.ii).all()
