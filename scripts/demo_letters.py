@@ -197,7 +197,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=DESCRIPTION,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--word", default="LV", help="whose glyphs hold the points")
+    parser.add_argument("--word", default="DGP", help="whose glyphs hold the points")
     parser.add_argument("--points", type=int, default=1500)
     parser.add_argument("--inducing", type=int, default=64, help="inducing points of a layer")
     parser.add_argument("--importance", type=int, default=10, help="importance samples")
