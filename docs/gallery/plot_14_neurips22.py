@@ -22,9 +22,9 @@ from gpflow_dkp.training import fit
 # **Figure 1.** A function is seen at 1 000 points at equal distances, but for seven of twenty stretches,
 # those that the authors' seed leaves out (orange). Noise has a deviation of 0.5, of the third function 0.25,
 # the mean is a network of two layers of 50 tanh units, and there are thirty inducing points; bands are 1.96
-# deviations of the predictive distribution of y. In the first two pictures the kernel's lengthscale is as
-# long as the stretches, and the band hardly widens in them. In the third, where a stretch holds a wave, the
-# mean misses two of them; the band widens, but not far enough for the second.
+# deviations of the predictive distribution of y. In the first two pictures the mean crosses the stretches
+# well, and the band hardly widens in them. In the third, where a stretch holds a wave, the mean misses two of
+# them; the band widens, but not far enough for the second.
 FUNCTIONS = {
     r"$\sin x + 0.1\, x$": (lambda x: np.sin(x) + 0.1 * x, 10.0, 0.5),
     r"$\sin x + 0.1\, x^2$": (lambda x: np.sin(x) + 0.1 * x**2, 10.0, 0.5),
@@ -66,7 +66,7 @@ _ = axes[0].set(ylabel="y")
 # whose code the paper's comparison comes. The network has one layer of 50 ReLU units with weights N(0, 1);
 # targets are drawn from its limit of infinite width, a GP with an arc-cosine kernel, with noise of
 # deviation 0.1. That GP's exact posterior is the NNGP's column; Hamiltonian Monte Carlo (TensorFlow
-# Probability's) is exact for the network of 50 units, mean-field VI is not.
+# Probability's) draws from the posterior of the network of 50 units.
 NOISE = 0.1
 rng = np.random.default_rng(0)
 X = np.repeat([[1.0, 1.0], [-1.0, -1.0]], 50, axis=0) + 0.1 * rng.normal(size=(100, 2))
@@ -90,20 +90,25 @@ def network(inference):
     return NeuralNetwork(2, likelihood, inference=inference, **options)
 
 
-def mean_field():
-    """Mean and deviation at inputs, of a normal for each weight."""
-    model = network("mean-field")
-    fit(model, (X, Y), num_steps=2000, learning_rate=1e-2, seed=0, progress=False)
+def moments_of(model, **options):
+    """Mean and deviation of f [N] at inputs [N, 2], as a function of them."""
 
     def moments(inputs):
-        mean, variance = model.predict_f(inputs, num_samples=500, seed=0)
-        return mean[:, 0], variance[:, 0] ** 0.5
+        mean, variance = model.predict_f(inputs, **options)
+        return np.ravel(mean), np.sqrt(np.ravel(variance))
 
     return moments
 
 
+def mean_field():
+    """Those of a normal for each weight."""
+    model = network("mean-field")
+    fit(model, (X, Y), num_steps=2000, learning_rate=1e-2, seed=0, progress=False)
+    return moments_of(model, num_samples=500, seed=0)
+
+
 def hamiltonian(num_draws=300, num_burn_in=400):
-    """The same, of draws from the posterior of the weights."""
+    """Those of draws from the posterior of the weights."""
     model = network("map")
     fit(model, (X, Y), num_steps=1000, learning_rate=1e-2, seed=0, progress=False)
     for parameter in model.trainable_parameters:  # which `elbo` has; the helper asks for them
@@ -144,27 +149,16 @@ def hamiltonian(num_draws=300, num_burn_in=400):
 
 
 def wide():
-    """The same, of the network's limit, exactly."""
-    model = gpflow.models.GPR((X, Y), arc_cosine(), noise_variance=NOISE**2)
-
-    def moments(inputs):
-        mean, variance = model.predict_f(inputs)
-        return mean[:, 0], np.sqrt(variance[:, 0])
-
-    return moments
+    """Those of the network's limit, exactly."""
+    return moments_of(gpflow.models.GPR((X, Y), arc_cosine(), noise_variance=NOISE**2))
 
 
 def gwi_net():
-    """The same, of Gaussian Wasserstein inference with a mean of fifty ReLU units."""
+    """Those of Gaussian Wasserstein inference with a mean of fifty ReLU units."""
     mean = MultilayerPerceptron(2, hidden_units=[50], activation="relu", seed=0)
     model = GWI.from_data(X, Y, mean=mean, noise_variance=NOISE**2, num_inducing=10, seed=0)
     fit(model, (X, Y), num_steps=1000, learning_rate=1e-2, seed=0, progress=False)
-
-    def moments(inputs):
-        mean, variance = model.predict_f(inputs)
-        return mean[:, 0], np.sqrt(variance[:, 0])
-
-    return moments
+    return moments_of(model)
 
 
 # %%

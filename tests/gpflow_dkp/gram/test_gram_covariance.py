@@ -485,7 +485,9 @@ def test_arc_cosine_of_inputs_of_many_features_is_finite(of_arc_cosine) -> None:
     """
     kernel = of_arc_cosine(k.ArcCosine(1, weight_variances=np.ones(784), bias_variance=0.5))
     draws = (np.random.default_rng(seed).normal(size=(200, 784)) for seed in range(200))
-    Z = next(Z for Z in draws if np.isnan(kernel(Z)).any())
+    Z = next((Z for Z in draws if np.isnan(kernel(Z)).any()), None)
+    if Z is None:
+        pytest.skip("no draw's cosines round above 1 on this processor")
     found, right = gram.from_inputs(kernel, Z, Z[:5]), ~np.isnan(kernel(Z))
     np.testing.assert_allclose(found.ii[right], kernel(Z)[right], rtol=1e-6)
     assert np.isfinite(found.ii).all()
