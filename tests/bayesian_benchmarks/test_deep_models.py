@@ -69,6 +69,25 @@ def test_a_bound_that_is_compiled_is_the_eager_one(monkeypatch: pytest.MonkeyPat
     assert compiled == [model.elbo]
 
 
+@pytest.mark.parametrize(("spread", "calls"), [(0.0, 2 + 2), (1.0, 2 + 12)])
+def test_a_bound_without_draws_is_taken_once(spread: float, calls: int) -> None:
+    """400 points in batches of 200, 11 samples two at a time; the weights of both are in the mean."""
+
+    seeds: list[int] = []
+
+    class Bound:
+        def elbo(self, data: Any, *, num_samples: int, seed: int) -> float:
+            seeds.append(seed)
+            return 400.0 * (data[0].mean() + spread * num_samples * (seed - 3))
+
+    X = np.concatenate([np.zeros(200), np.full(200, 3.0)])[:, None]
+    settings = SETTINGS.model_copy(update={"elbo_samples": 11, "batch_size": 200})
+    samples = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 1.0])
+    mean = 1.5 + spread * (samples**2) @ [0.0, 2.0, 4.0, 6.0, 8.0, 10.0] / 11
+    assert elbo_per_point(Bound(), (X, X), settings=settings, seed=3) == pytest.approx(mean)
+    assert len(seeds) == calls
+
+
 def test_a_short_run_has_every_metric(tmp_path: Path) -> None:
     scores = run_task("diabetes", "dwp-ab-gw", settings=SETTINGS, checkpoint_dir=tmp_path)
     # A run this short has no step that was timed after compilation; a DWP has no candidates, and a bound.
