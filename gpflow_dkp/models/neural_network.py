@@ -30,7 +30,6 @@ from .base import EVERY_LAYER_FINITE, MonteCarloModel
 from .checks import check_likelihood
 from .network_layers import network_layers
 from .posterior import PREDICTION_BATCH
-from .sampled_likelihood import of_likelihood
 
 INFERENCES = ("map", "mean-field", "dropout", "laplace", "ensemble")
 
@@ -143,6 +142,11 @@ class NeuralNetwork(MonteCarloModel):
         if likelihood is None:
             likelihood = Gaussian(0.1)
         check_likelihood(likelihood)
+        if isinstance(likelihood, MultiClass):
+            raise ValueError(
+                "likelihood: got MultiClass, which is piecewise constant in f and has no slope to train a "
+                "network by; take GPflow's Softmax"
+            )
         super().__init__(
             likelihood,
             num_latent_gps=num_latent_gps,
@@ -226,12 +230,13 @@ class NeuralNetwork(MonteCarloModel):
         Of "mean-field" they are its expectation and the negative Kullback-Leibler divergence.
         """
         X, Y = self.check_data(data)
-        for_weights, for_masks, for_y = split(as_seed(seed), 3)
+        for_weights, for_masks = split(as_seed(seed), 2)
         S = self._number_of_samples(num_samples) if self._is_random else self.num_members
-        mean = self._network(X, self._draw_weights(S, for_weights), self._masks(S, X, for_masks))
-        moments = mean, NEGLIGIBLE * tf.ones_like(mean)
-        expected = of_likelihood(self.likelihood, "variational_expectations", X, moments, for_y, Y)
-        return tf.reduce_sum(tf.reduce_mean(expected, 0)), self._log_prior()
+        f = self._network(X, self._draw_weights(S, for_weights), self._masks(S, X, for_masks))
+        S = tf.shape(f)[0]
+        X, Y = (tf.tile(values, [S, 1]) for values in (tf.cast(X, f.dtype), Y))
+        log_prob = self.likelihood.log_prob(X, tf.reshape(f, [-1, f.shape[-1]]), Y)
+        return tf.reduce_sum(log_prob) / tf.cast(S, f.dtype), self._log_prior()
 
     def _log_prior(self) -> tf.Tensor:
         """The log density of a member's weights, their mean over members; of "mean-field" minus KL."""
@@ -397,10 +402,6 @@ class NeuralNetwork(MonteCarloModel):
         """
         if self.precision_tril is None:
             raise ValueError(f"find_curvature: got inference={self.inference!r}, needs 'laplace'")
-        if isinstance(self.likelihood, MultiClass):
-            raise ValueError(
-                "find_curvature: MultiClass is piecewise constant in f; take GPflow's Softmax"
-            )
         X, Y = self.check_data(data)
         num_weights = self.precision_tril.shape[0]
         precision = tf.eye(num_weights, dtype=X.dtype) / self.weight_variance

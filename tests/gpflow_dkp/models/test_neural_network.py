@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Poisson, Softmax, StudentT
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import gpflow_dkp
@@ -65,6 +65,19 @@ def test_map_objective_is_the_log_joint_density() -> None:
         value = model.elbo((X, Y))
     for gradient in tape.gradient(value, model.trainable_variables[:2]):
         np.testing.assert_allclose(gradient, np.zeros_like(gradient), atol=1e-10)
+
+
+def test_the_objective_of_given_weights_has_no_draws() -> None:
+    """Not even where GPflow's likelihood takes expectations by Monte Carlo."""
+    model = NeuralNetwork(D, Softmax(3), inference="map", hidden_units=())
+    random = np.random.default_rng(1)
+    model.weights[0].assign(random.normal(size=(1, D, 3)))
+    model.offsets[0].assign(random.normal(size=(1, 1, 3)))
+    labels = np.arange(N)[:, None] % 3
+    f = X @ model.weights[0].numpy()[0] + model.offsets[0].numpy()[0]
+    expected = np.take_along_axis(f - logsumexp(f, axis=1, keepdims=True), labels, 1).sum()
+    terms = [float(model.elbo_terms((X, labels), seed=seed)[0]) for seed in (0, 1)]
+    assert terms[0] == terms[1] == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("full_cov", [False, True])
@@ -294,6 +307,5 @@ def test_what_is_not_allowed_is_said() -> None:
             NeuralNetwork(D, **settings)
     with pytest.raises(ValueError, match=r"find_curvature: got inference='map', needs 'laplace'"):
         make("map").find_curvature((X, Y))
-    model = NeuralNetwork(D, MultiClass(3), inference="laplace")
-    with pytest.raises(ValueError, match=r"find_curvature: MultiClass is piecewise constant"):
-        model.find_curvature((X, np.zeros((N, 1))))
+    with pytest.raises(ValueError, match=r"likelihood: got MultiClass, .* no slope .* Softmax"):
+        NeuralNetwork(D, MultiClass(3))
