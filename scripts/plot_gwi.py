@@ -282,7 +282,7 @@ def svgp(data: Data, steps: int, seed: int) -> tuple[Predictor, Any]:
     limit = min(steps, 200)
     with tqdm(total=limit, desc="SVGP") as bar:
         gpflow.optimizers.Scipy().minimize(
-            model.training_loss_closure((X, Y)),
+            model.training_loss_closure((X, Y), compile=False),
             model.trainable_variables,
             step_callback=lambda step, *_: bar.update(1),
             options={"maxiter": limit},
@@ -315,7 +315,7 @@ def monte_carlo_dropout(data: Data, steps: int, seed: int, *, num_samples: int =
         network.train_on_batch(X, Y)
     dropped = _dropout_network(X.shape[1], seed, one_mask=True)
     dropped.set_weights(network.get_weights())
-    draw = tf.function(lambda inputs: dropped(inputs, training=True))
+    draw = tf.function(lambda inputs: dropped(inputs, training=True), **NO_AUTOGRAPH)
 
     def moments(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         draws = [np.asarray(draw(inputs)) for _ in range(num_samples)]

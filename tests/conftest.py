@@ -32,3 +32,20 @@ def same_numbers_in_every_order(request: pytest.FixtureRequest) -> None:
         bits.state = STATES.setdefault(request.module.__name__, bits.state)
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
         tensorflow.random.set_seed(0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let `xdist_group` be heeded: pytest 9.2 reads a test's name where pytest-xdist 3.8 writes no group."""
+    for item in items:
+        with_group = getattr(item, "_nodeid", item.nodeid)
+        if with_group != item.nodeid:
+            item._id = type(item._id).parse(with_group)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that commands would give to a worker process each are done in this one."""
+    from worker_cases import do_jobs_here
+
+    do_jobs_here(monkeypatch)

@@ -189,6 +189,8 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
         return scale * expected + self.kl_weight * log_ratio
 
     @inherit_check_shapes
+    # GPflow's compiled closures would convert the whole model, which takes longer than all else in them.
+    @tf.autograph.experimental.do_not_convert
     def maximum_log_likelihood_objective(self, data: RegressionData) -> tf.Tensor:
         """The `elbo` of fresh samples."""
         return self.elbo(data)

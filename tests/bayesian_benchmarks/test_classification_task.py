@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +34,32 @@ SETTINGS = ClassificationSettings(
 )
 
 
-@pytest.mark.parametrize(
-    "model", ["dwp-ab-gw", "dgp:relu", "diwp:relu", "nngp:squared_exponential"]
+# A model's two tests in one process, so that it has the scores already.
+every_model = pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=pytest.mark.xdist_group(f"classification-{name}"))
+        for name in ("dwp-ab-gw", "dgp:relu", "diwp:relu", "nngp:squared_exponential")
+    ],
 )
+
+
+@functools.cache
+def scores_of_a_short_run(model: str) -> dict[str, float]:
+    return run_task("wine", model, settings=SETTINGS, task="classification")
+
+
+@every_model
 def test_a_short_run_has_every_metric(model: str) -> None:
-    scores = run_task("wine", model, settings=SETTINGS, task="classification")
+    scores = scores_of_a_short_run(model)
     assert set(METRICS) <= set(scores)
     assert scores["elbo_per_point"] < 0.0
     assert sum(scores[f"reliability_count_{i}"] for i in range(10)) == 18
+
+
+@every_model
+def test_a_run_again_has_the_same_scores(model: str) -> None:
+    scores = scores_of_a_short_run(model)
     again = run_task("wine", model, settings=SETTINGS, task="classification")
     for name in set(scores) - {"seconds", "seconds_per_step", "epoch_seconds"}:
         assert again[name] == scores[name], name

@@ -36,8 +36,9 @@ def points(folder: Path) -> dict[int, float]:
     return found
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_sweep_writes_the_bounds_of_its_trainings(tmp_path: Path) -> None:
-    """In a worker process; they are the means of which the row's history is made too."""
+    """They are the means of which the row's history is made too; a worker is told where by its job's file."""
     store = ResultsStore(tmp_path / "results.sqlite")
     assert run_experiment(SWEEP, store, tensorboard=tmp_path / "b", progress=False).num_ok == 1
     found = points(tmp_path / "b" / RUN.directory_name)

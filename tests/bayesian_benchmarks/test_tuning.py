@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from test_sweep import plugin_is_found, wait_for  # noqa: F401  (a fixture among them)
+from worker_cases import do_jobs_here
 
 from bayesian_benchmarks import ResultsStore, expand, get_dataset, load_experiment, run_experiment
 from bayesian_benchmarks.commands import main
 from bayesian_benchmarks.plugins import import_plugin
 from bayesian_benchmarks.search_space import Choice, Interval
+from bayesian_benchmarks.sweep.engines import LocalEngine
 from bayesian_benchmarks.sweep.locks import RunLock
 from bayesian_benchmarks.sweep.run import data_digest
 from bayesian_benchmarks.tuning import Tuning, mean_and_error, open_study, tune
@@ -65,6 +67,7 @@ def bound(num_inducing: int, step: int = 100) -> float:
     return float(np.mean(first)) - math.log(num_inducing / 30) ** 2 - 1.0 / step
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_trials_a_table_and_a_config_of_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command("--trials", "7", "--out", "best.yaml", "--jobs", "2", "--best", "2")) == 0
     out, err = capsys.readouterr()
@@ -100,19 +103,22 @@ def test_trials_a_table_and_a_config_of_the_best(capsys: pytest.CaptureFixture[s
     assert values == best.user_attrs["values"]
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_trials_go_on_as_they_would_have() -> None:
-    assert main(command("--trials", "5", store="unbroken.sqlite")) == 0
-    for number in ("1", "3", "5"):
+    assert main(command("--trials", "4", store="unbroken.sqlite")) == 0
+    for number in ("1", "3", "4"):
         assert main(command("--trials", number)) == 0
         assert len(trials()) == int(number)
     assert what_came_out() == what_came_out("unbroken.sqlite")
-    assert main(command("--trials", "5")) == 0
-    assert len(trials()) == 5
+    assert main(command("--trials", "4")) == 0
+    assert len(trials()) == 4
 
 
 def test_a_killed_command_goes_on_from_its_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What is killed are real processes; what goes on and what it is compared with are done here."""
+    do_jobs_here(monkeypatch)
     assert main(command("--trials", "2", store="unbroken.sqlite")) == 0
     (tmp_path / "log").unlink()
     (tmp_path / "hold").touch()
@@ -133,7 +139,7 @@ def test_a_killed_command_goes_on_from_its_checkpoints(
     assert not list(Path("runs").glob("tune-*"))
 
 
-def test_ctrl_c_leaves_a_trial_to_go_on_with(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_trial_to_go_on_with(workers_here: None, tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     with subprocess.Popen(
         [sys.executable, "-m", "bayesian_benchmarks", *command("--trials", "2")],
@@ -156,7 +162,9 @@ def test_ctrl_c_leaves_a_trial_to_go_on_with(tmp_path: Path) -> None:
 def test_a_trial_that_fails_is_told_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(command("--trials", "3", store="unbroken.sqlite")) == 0
+    with monkeypatch.context() as patch:
+        do_jobs_here(patch)
+        assert main(command("--trials", "3", store="unbroken.sqlite")) == 0
     numbers = [str(trial.params["num_inducing"]) for trial in trials("unbroken.sqlite")]
     monkeypatch.setenv("TUNED_FAIL", numbers[0])
     monkeypatch.setenv("TUNED_DIE", numbers[1])
@@ -194,6 +202,7 @@ def test_no_complete_trial_is_exit_code_1(
     assert capsys.readouterr().err.splitlines()[-1] == "No trial of this study is complete."
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_trials_are_pruned_by_the_mean_bound_of_all_splits(pruner: str) -> None:
     assert main(command("--trials", "12", "--pruner", pruner)) == 0
@@ -209,11 +218,41 @@ def test_trials_are_pruned_by_the_mean_bound_of_all_splits(pruner: str) -> None:
         assert bound(trial.params["num_inducing"]) < best.value
 
 
+def test_the_processes_of_a_pruned_trial_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stand at half of their steps."""
+    of = Tuning(load_experiment(CONFIG), {"num_inducing": Choice((5,))})
+    study = open_study(of, tmp_path / "a.sqlite")
+    better = optuna.trial.create_trial(
+        params={"num_inducing": 5},
+        distributions={"num_inducing": optuna.distributions.CategoricalDistribution((5,))},
+        value=9.0,
+        intermediate_values=dict.fromkeys(range(1, 10), 9.0),
+    )
+    study.add_trials(5 * [better])
+    (tmp_path / "hold").touch()
+    monkeypatch.setenv("TUNED_HOLD", str(tmp_path / "hold"))
+    started: list[Any] = []
+    start = LocalEngine.start
+
+    def noted(*arguments: Any) -> Any:
+        started.append(start(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(LocalEngine, "start", noted)
+    tune(of, study, tmp_path / "a", trials=6, jobs=1, say=lambda text: None)
+    assert study.trials[-1].state.name == "PRUNED"
+    assert [handle.poll().code for handle in started] == 2 * [-signal.SIGKILL]
+
+
+@pytest.mark.usefixtures("workers_here")
 def test_nothing_is_pruned_without_a_pruner() -> None:
     assert main(command("--trials", "7", "--pruner", "none")) == 0
     assert {trial.state.name for trial in trials()} == {"COMPLETE"}
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("objective", [(), BY_VALIDATION])
 def test_test_rows_have_no_influence(
     objective: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -367,7 +406,9 @@ def test_a_study_is_known_by_what_is_searched(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def tuned_by_the_documentation(capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+def tuned_by_the_documentation(
+    workers_here: None, capsys: pytest.CaptureFixture[str]
+) -> tuple[list[str], str]:
     """The second of its commands, and what the first has printed."""
     text = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     lines = re.findall(r"^dkp-bench (tune .*|uci --config best\.yaml)$", text, re.MULTILINE)
@@ -388,6 +429,7 @@ def test_the_documentations_example(tuned_by_the_documentation: tuple[list[str],
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("workers_here")
 def test_a_density_by_held_out_rows(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config", "quick_density", "--model", "gp", "--steps", "3", *BY_VALIDATION]
     search = ["--search", "num_inducing=3:6", "natural_gradient=log:1e-3:1e-1"]

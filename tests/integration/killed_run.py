@@ -1,7 +1,6 @@
-"""A training run to be killed: python killed_run.py CHECKPOINT_DIR RESULT_FILE."""
+"""A training run to be killed."""
 
 import json
-import sys
 from pathlib import Path
 
 import gpflow
@@ -33,7 +32,3 @@ def run(checkpoint_dir: str | Path, result: str | Path) -> None:
     )
     parameters = [variable.numpy().tolist() for variable in model.variables]
     Path(result).write_text(json.dumps([parameters, history.elbo, history.recoveries]))
-
-
-if __name__ == "__main__":
-    run(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""SIGKILL a training process, start it again, and compare with a run that nobody killed."""
+"""SIGKILL a training process, go on in another, and compare with a run that nobody killed."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import killed_run
@@ -26,9 +25,9 @@ killed_run.run(*sys.argv[1:])
 """The same run, but before its last checkpoint it waits to be killed."""
 
 
-def start(directory: Path, result: Path, program: Sequence[str]) -> subprocess.Popen:
+def start_held(directory: Path, result: Path) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, *program, str(directory), str(result)],
+        [sys.executable, "-c", HELD, str(directory), str(result)],
         cwd=Path(killed_run.__file__).parent,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         stderr=subprocess.DEVNULL,
@@ -44,12 +43,16 @@ def step_of(directory: Path) -> int:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `checkpoints` of a process that was killed before its last one."""
+    """A folder with `checkpoints` of a process that was killed before its last one, and `unbroken.json`.
+
+    The unbroken run is beside it, in this process, which has compiled and run other things.
+    """
     folder = tmp_path_factory.mktemp("killed")
     directory = folder / "checkpoints"
-    process = start(directory, folder / "killed.json", ["-c", HELD])
+    process = start_held(directory, folder / "killed.json")
     deadline = time.monotonic() + 300
     try:
+        killed_run.run(folder / "unbroken", folder / "unbroken.json")
         while step_of(directory) < 100 and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
@@ -64,14 +67,7 @@ def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(killed: Path) -> No
     assert 100 <= step_of(killed / "checkpoints") < killed_run.NUM_STEPS
     result = killed / "killed.json"
     assert not result.exists()
-    resumed = start(killed / "checkpoints", result, [killed_run.__file__])
-    try:
-        # Beside it, and in a process that has compiled and run other things.
-        killed_run.run(killed / "unbroken", killed / "unbroken.json")
-        assert resumed.wait(300) == 0
-    finally:
-        resumed.kill()
-        resumed.wait(30)
+    killed_run.run(killed / "checkpoints", result)
     of_killed, of_unbroken = (
         json.loads((killed / f"{name}.json").read_text()) for name in ("killed", "unbroken")
     )

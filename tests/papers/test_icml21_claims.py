@@ -57,7 +57,7 @@ def squared_errors(model: DeepKernelProcess, limit: np.ndarray, num_samples: int
 @pytest.mark.parametrize("kind", ["DWP", "DGP", "DIWP"])
 def test_the_nngp_limit_is_neared_as_one_by_the_width(kind: str) -> None:
     """Mean squared deviations fall as 1 / nu, and as 1 / delta: the variance of a layer is of that order."""
-    sizes = (100, 400, 1600)
+    sizes = (50, 200, 800)
 
     def kernel() -> SquaredExponential:
         return SquaredExponential(variance=1.3, lengthscales=1.4)

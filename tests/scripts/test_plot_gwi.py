@@ -14,10 +14,10 @@ from script_cases import load_script
 
 
 class Drawn:
-    """One run of all three figures: its folder, its output, and the predictors of its GWI models."""
+    """One figure: its picture, the command's output, and the predictors of its GWI models."""
 
-    def __init__(self, script: ModuleType, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, script: ModuleType, name: str, folder: Path) -> None:
+        self.picture = folder / f"{name}.png"
         self.predictors: list[Any] = []
         train = script.gwi
 
@@ -31,7 +31,8 @@ class Drawn:
             contextlib.redirect_stdout(io.StringIO()) as out,
         ):
             patch.setattr(script, "gwi", gwi)
-            self.code = script.main(["--steps", "40", "--output", str(folder)])
+            asked = ["--figure", name, "--steps", "40", "--output", str(self.picture)]
+            self.code = script.main(asked)
         self.printed = out.getvalue().split()
 
 
@@ -46,17 +47,54 @@ def plot_gwi() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def drawn(plot_gwi: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
-    return Drawn(plot_gwi, tmp_path_factory.mktemp("pictures"))
+def fits(plot_gwi: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    return Drawn(plot_gwi, "fits", tmp_path_factory.mktemp("fits"))
 
 
-def test_all_pictures(drawn: Drawn) -> None:
+@pytest.fixture(scope="module")
+def plane(plot_gwi: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    return Drawn(plot_gwi, "plane", tmp_path_factory.mktemp("plane"))
+
+
+@pytest.fixture(scope="module")
+def spectrum(plot_gwi: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    return Drawn(plot_gwi, "spectrum", tmp_path_factory.mktemp("spectrum"))
+
+
+# One process has all tests of a figure, so that none is drawn twice.
+of_fits, of_plane = (pytest.mark.xdist_group(f"plot_gwi-{name}") for name in ("fits", "plane"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("fits", marks=of_fits), pytest.param("plane", marks=of_plane), "spectrum"],
+)
+def test_a_picture(name: str, request: pytest.FixtureRequest) -> None:
+    drawn: Drawn = request.getfixturevalue(name)
     assert drawn.code == 0
-    pictures = [drawn.folder / f"gwi_{name}.png" for name in ("fits", "plane", "spectrum")]
-    assert drawn.printed == [str(picture) for picture in pictures]
+    assert drawn.printed == [str(drawn.picture)]
+    assert drawn.picture.read_bytes()[:4] == b"\x89PNG"
+    assert drawn.picture.stat().st_size > 10_000
+
+
+def test_all_pictures_are_in_one_folder(
+    plot_gwi: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each by its own function, which another test draws with."""
+    seen: list[tuple[str, int, int]] = []
+    assert list(plot_gwi.FIGURES) == ["fits", "plane", "spectrum"]
+    for name in plot_gwi.FIGURES:
+        note = lambda _, steps, seed, name=name: seen.append((name, steps, seed))  # noqa: E731
+        monkeypatch.setitem(plot_gwi.FIGURES, name, note)
+    assert plot_gwi.main(["--steps", "40", "--seed", "3", "--output", str(tmp_path)]) == 0
+    assert seen == [("fits", 40, 3), ("plane", 40, 3), ("spectrum", 40, 3)]
+    pictures = [tmp_path / f"gwi_{name}.png" for name in ("fits", "plane", "spectrum")]
+    assert capsys.readouterr().out.split() == [str(picture) for picture in pictures]
     for picture in pictures:
         assert picture.read_bytes()[:4] == b"\x89PNG"
-        assert picture.stat().st_size > 10_000
 
 
 def test_one_picture_of_the_largest_seed(
@@ -100,22 +138,22 @@ def test_bad_input(
     assert error.count("\n") == 1
 
 
+@of_fits
 @pytest.mark.parametrize(("number", "name"), enumerate(["GWI-net", "GWI-SVGP"]))
-def test_bands_on_the_line_widen(
-    plot_gwi: ModuleType, drawn: Drawn, number: int, name: str
-) -> None:
+def test_bands_on_the_line_widen(plot_gwi: ModuleType, fits: Drawn, number: int, name: str) -> None:
     """In the middle of the gap and far outside, against the training points."""
-    data, predict = plot_gwi.line_data(0), drawn.predictors[number]
+    data, predict = plot_gwi.line_data(0), fits.predictors[number]
     _, at_data = predict(data.X[~data.held_out])
     _, away = predict(np.array([[np.mean(plot_gwi.GAP)], [-3.0], [11.0]]))
     assert np.all(away > 2.0 * at_data.max()), name
 
 
-def test_bands_between_the_clusters_widen(plot_gwi: ModuleType, drawn: Drawn) -> None:
+@of_plane
+def test_bands_between_the_clusters_widen(plot_gwi: ModuleType, plane: Drawn) -> None:
     """GWI-net's as the exact GP's, and at least as much beyond the clusters."""
     data = plot_gwi.plane_data(0)
     places = plot_gwi.slice_inputs(np.array([0.0, -4.0, 4.0]))
-    for predict in (drawn.predictors[2], plot_gwi.exact_gp(data)):
+    for predict in (plane.predictors[0], plot_gwi.exact_gp(data)):
         _, at_data = predict(data.X[~data.held_out])
         _, (between, *beyond) = predict(places)
         assert between > 2.0 * np.median(at_data)

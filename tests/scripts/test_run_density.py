@@ -28,6 +28,7 @@ def test_list(run_density: ModuleType, capsys: pytest.CaptureFixture[str]) -> No
     assert "digits" not in out
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_run_table_and_ranks(run_density: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     what = ["--config", "quick_density", "--steps", "4", "--models", "gp"]
     what += ["--format", "markdown"]

@@ -50,6 +50,7 @@ def test_help_says_where_svhn_belongs(
     assert "--csv" not in text
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_short_ood_run_and_its_tables(
     run_ood: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_short_ood_run_and_its_tables(
     assert "| mean | difference | published |" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_the_demonstration_of_a_model_that_finds_every_class_equally_probable(
     run_ood: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

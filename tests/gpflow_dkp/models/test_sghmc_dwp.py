@@ -117,7 +117,7 @@ def quadrature(a: float, y: float, noise: float) -> Any:
 
 def test_chains_have_the_true_posterior_of_a_deep_linear_one() -> None:
     """One point, which is the inducing point, one function: f = a |v| w, the second factor's root."""
-    x, y, noise, num_chains = 1.3, 1.1, 0.4, 3000
+    x, y, noise, num_chains = 1.3, 1.1, 0.4, 2000
     kernels = [Linear(), Linear()]
     model = SGHMCDWP(kernels, Gaussian(noise), [[x]], widths=[1], jitter=1e-9)
     expectation = quadrature(x, y, noise)
@@ -128,8 +128,8 @@ def test_chains_have_the_true_posterior_of_a_deep_linear_one() -> None:
         return tf.add_n([tf.reduce_sum(term) for term in terms])
 
     sampler = SGHMC(variables, step_size=0.05, friction=0.1)
-    sampler.chain(log_density, 1, thinning=400, seed=0, adapt=True)
-    draws = sampler.chain(log_density, 1, thinning=1200, seed=1)
+    sampler.chain(log_density, 1, thinning=300, seed=0, adapt=True)
+    draws = sampler.chain(log_density, 1, thinning=600, seed=1)
     v, w = (draw.numpy()[0, :, 0, 0] for draw in draws)
     for function in (
         lambda v, w: np.abs(v) * w,

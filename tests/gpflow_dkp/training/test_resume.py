@@ -89,14 +89,24 @@ def copied(finished: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished, tmp_path / "copied")
 
 
-def test_stopped_twice_and_started_again(tmp_path: Path) -> None:
-    """With a hidden layer: the numbers are of random draws."""
-    unbroken = numbers(*run(None, depth=2))
-    for stop in (100, 150):
-        with pytest.raises(Stop):
-            run(tmp_path / "run", stop=stop, depth=2)
-    resumed = numbers(*run(tmp_path / "run", depth=2))
-    assert resumed == unbroken
+@pytest.fixture
+def deep_unbroken() -> list[Any]:
+    """The numbers of a run with a hidden layer: they are of random draws."""
+    return numbers(*run(None, depth=2))
+
+
+@pytest.fixture
+def deep_stopped(tmp_path: Path) -> Path:
+    """Where the same run was stopped after 100 steps."""
+    with pytest.raises(Stop):
+        run(tmp_path / "run", stop=100, depth=2)
+    return tmp_path / "run"
+
+
+def test_stopped_twice_and_started_again(deep_unbroken: list[Any], deep_stopped: Path) -> None:
+    with pytest.raises(Stop):
+        run(deep_stopped, stop=150, depth=2)
+    assert numbers(*run(deep_stopped, depth=2)) == deep_unbroken
 
 
 def test_run_that_is_done_is_not_run_again(tmp_path: Path) -> None:
@@ -487,32 +497,50 @@ def test_checkpoint_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.M
         run(tmp_path, num_steps=60)
 
 
-@pytest.mark.parametrize("stop", [40, 80])
+def full(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def half(path: Path, text: str, *_: Any) -> None:
+    path.write_bytes(text[: len(text) // 2].encode())
+    full()
+
+
+PLACES: dict[str, tuple[Any, str, Callable[..., None]]] = {
+    "sync": (os, "fsync", full),
+    "half a file": (Path, "write_text", half),
+    "move": (Path, "replace", full),
+    "tensors": (tf.train.Checkpoint, "write", full),
+}
+
+
+@pytest.mark.parametrize("places", [("sync", "half a file"), ("move", "tensors")])
+@pytest.mark.parametrize("has_one", [False, True])
 def test_a_full_disk_leaves_the_checkpoint_that_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+    places: tuple[str, str],
+    has_one: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stopped: Path,
+    unbroken: list,
 ) -> None:
-    """Whichever of the new checkpoint's files is the first that has no room."""
-    with pytest.raises(Stop):
-        run(tmp_path, stop=stop, num_steps=120, checkpoint_seconds=0)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def half(path: Path, text: str, *_: Any) -> None:
-        path.write_bytes(text[: len(text) // 2].encode())
-        full()
-
-    places = ((os, "fsync", full), (Path, "write_text", half), (Path, "replace", full))
-    for place, name, failing in (*places, (tf.train.Checkpoint, "write", full)):
+    """Or none, whichever of the new checkpoint's files is the first that has no room."""
+    directory = tmp_path / "run"
+    if has_one:
+        shutil.copytree(stopped, directory)
+    else:
+        directory.mkdir()
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert bool(before) == has_one
+    for name in places:
         with monkeypatch.context() as nearly_full:
-            nearly_full.setattr(place, name, failing)
+            nearly_full.setattr(*PLACES[name])
             with pytest.raises(CheckpointError, match="No space left on device"):
-                run(tmp_path, num_steps=120, checkpoint_seconds=0)
-        left = {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")}
+                run(directory)
+        left = {path.name: path.read_bytes() for path in directory.glob("[!.]*")}
         left.pop("latest.partial", None)
         assert left == before
-    assert numbers(*run(tmp_path, num_steps=120)) == numbers(*run(None, num_steps=120))
+    assert numbers(*run(directory)) == unbroken
 
 
 def test_a_checkpoint_is_not_written_over_itself(tmp_path: Path) -> None:
