@@ -29,7 +29,7 @@ class Gaussian:
     def elbo(self, data: Any, *, num_samples: int, seed: int) -> float:
         X, Y = data
         self.calls.append((len(X), num_samples, seed))
-        return float(self.num_data / len(Y) * np.sum(Y**2) - 10.0)
+        return float(self.num_data / len(Y) * np.sum(Y**2) - 10.0 + (seed - 40))
 
     def predict_mixture(self, X: np.ndarray, *, num_samples: int, seed: int) -> Any:
         shape = (num_samples, len(X), 1)
@@ -64,9 +64,11 @@ def test_elbo_of_batches_is_the_elbo_of_all_points() -> None:
     model = Gaussian(398)
     data = dataset.X_train, dataset.Y_train
     value = elbo_per_point(model, data, settings=SETTINGS, seed=40)
-    assert value == pytest.approx((np.sum(dataset.Y_train**2) - 10.0) / 398)
+    seeds = (3 * 0 + 3 * 3 + 1 * 6) / 7
+    assert value == pytest.approx((np.sum(dataset.Y_train**2) - 10.0 + seeds) / 398)
     sizes = [150, 150, 98]
-    assert model.calls == [
+    assert model.calls[:2] == [(150, 3, 40), (150, 3, 43)]  # to see whether there are draws
+    assert model.calls[2:] == [
         (rows, samples, seed) for samples, seed in ((3, 40), (3, 43), (1, 46)) for rows in sizes
     ]
 
