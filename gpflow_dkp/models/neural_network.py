@@ -87,7 +87,7 @@ class NeuralNetwork(MonteCarloModel):
     :param num_samples: S of the training objective, of "mean-field" and "dropout".
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param seed: of the weights' starting values.
-    :raises ValueError: in one line, for an argument of another type or size.
+    :raises ValueError: in one line, for an argument of another type or size, or GPflow's `MultiClass`.
 
     Parameters: `weights` and `offsets`, lists of [R, I, O] and [R, 1, O] of R members, or 1, where a
     convolution of C channels has I = 9 C; of "mean-field" their `weight_scales` and `offset_scales` too; of
@@ -233,10 +233,10 @@ class NeuralNetwork(MonteCarloModel):
         for_weights, for_masks = split(as_seed(seed), 2)
         S = self._number_of_samples(num_samples) if self._is_random else self.num_members
         f = self._network(X, self._draw_weights(S, for_weights), self._masks(S, X, for_masks))
-        S = tf.shape(f)[0]
-        X, Y = (tf.tile(values, [S, 1]) for values in (tf.cast(X, f.dtype), Y))
+        X, Y = (tf.tile(values, [tf.shape(f)[0], 1]) for values in (tf.cast(X, f.dtype), Y))
         log_prob = self.likelihood.log_prob(X, tf.reshape(f, [-1, f.shape[-1]]), Y)
-        return tf.reduce_sum(log_prob) / tf.cast(S, f.dtype), self._log_prior()
+        log_prob = tf.reshape(log_prob, tf.shape(f)[:2])
+        return tf.reduce_sum(tf.reduce_mean(log_prob, 0)), self._log_prior()
 
     def _log_prior(self) -> tf.Tensor:
         """The log density of a member's weights, their mean over members; of "mean-field" minus KL."""
@@ -398,7 +398,7 @@ class NeuralNetwork(MonteCarloModel):
         log p(y_n | f) in f, with negative eigenvalues at 0.
 
         :param data: X [N, D] and Y [N, P].
-        :raises ValueError: another inference than "laplace", or a likelihood without that derivative.
+        :raises ValueError: another inference than "laplace".
         """
         if self.precision_tril is None:
             raise ValueError(f"find_curvature: got inference={self.inference!r}, needs 'laplace'")
