@@ -18,7 +18,7 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood
+from gpflow.likelihoods import Gaussian, Likelihood
 from scipy import stats
 
 from .checks import (
@@ -479,8 +479,6 @@ class _Search:
         """Fit the kernel by the marginal likelihood of data, and return its noise variance."""
         X, Y = data
         targets = latent_targets(self.likelihood, Y)
-        if isinstance(self.likelihood, Bernoulli):
-            targets = np.hstack([1.0 - Y, Y])  # one indicator a class, as of more classes
         with logarithmic_parameters():
             self.kernel = kernel_maker(self.kernel)(X.shape[1])
             return marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)

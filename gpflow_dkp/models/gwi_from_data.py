@@ -103,8 +103,8 @@ class GWIFromData:
         """The paper's model for X [N, D] and Y [N, P], both normalised, or Y [N, 1] of labels.
 
         Inducing points at the centres of a k-means clustering; kernel and noise variance by the marginal
-        likelihood of some of the data (`marginal_likelihood_start`; labels as one indicator a class);
-        `q_sqrt`, and `q_mu` of the mean "svgp", at the optimum of the sparse GP with that noise.
+        likelihood of some of the data (`marginal_likelihood_start`; labels as one normalised indicator a
+        class); `q_sqrt`, and `q_mu` of the mean "svgp", at the optimum of the sparse GP with that noise.
 
         :param mean: "net", as in `net` with the inducing points fixed; "svgp", or a callable as in the
             constructor.
@@ -178,7 +178,11 @@ def _start_kernels(
 
 
 def latent_targets(likelihood: Likelihood | None, Y: np.ndarray) -> np.ndarray:
-    """What the latent functions start to regress on [N, P]: Y [N, P], or one indicator a class of labels.
+    """What the latent functions start to regress on [N, P]: Y [N, P], or one normalised indicator a class.
+
+    The mean of an indicator of J equally frequent classes is 0 and its variance 1, as of other targets: at
+    scales below that the probability that a class' function is the largest has no slope far from the truth,
+    and a network's class that starts wrong is never predicted. Of `Bernoulli` it is -1 or 1.
 
     :param likelihood: None for a Gaussian one.
     :raises ValueError: for targets that the likelihood does not take, or labels of one class.
@@ -190,8 +194,12 @@ def latent_targets(likelihood: Likelihood | None, Y: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"data: got labels of one class, {Y[0, 0]:g}, needs at least 2 to tell apart"
         )
+    if isinstance(likelihood, Bernoulli):
+        return 2.0 * Y - 1.0
     if not isinstance(likelihood, (MultiClass, Softmax)):
         return Y
     if Y.shape[1] != 1:
         raise ValueError(f"data: got Y {Y.shape}, needs one column of labels")
-    return np.eye(likelihood.num_classes, dtype=Y.dtype)[Y[:, 0].astype(int)]
+    num_classes = likelihood.num_classes
+    indicators = np.eye(num_classes, dtype=Y.dtype)[Y[:, 0].astype(int)]
+    return (num_classes * indicators - 1.0) / np.sqrt(num_classes - 1.0)

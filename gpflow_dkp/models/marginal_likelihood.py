@@ -8,7 +8,7 @@ import gpflow
 import numpy as np
 import scipy.optimize
 import tensorflow as tf
-from gpflow.kernels import Kernel
+from gpflow.kernels import Combination, Kernel, Stationary
 
 from ..checks import check_positive_integer
 
@@ -19,6 +19,12 @@ MIN_NOISE = 1e-4
 """Least noise variance of a search, relative to the targets'.
 
 Without it, targets without noise that a smooth function gives lead to kernels of variance 1e20."""
+
+MIN_LENGTHSCALE = 0.01
+"""Least lengthscale that is kept, in standard deviations of its column.
+
+A column of few values, such as a pixel, may have one without limit, and covariances a rounding error that
+grows with its inverse square: at 1e-5 they have eigenvalues of -1e-6."""
 
 
 def marginal_likelihood_start(
@@ -33,7 +39,8 @@ def marginal_likelihood_start(
 ) -> float:
     """Fit a kernel in place to some of the data by GP regression's marginal likelihood.
 
-    A search that fails leaves the best kernel that it saw.
+    A search that fails leaves the best kernel that it saw. Lengthscales are at least a hundredth of their
+    column's standard deviation.
 
     [NeurIPS22] equation 76.
 
@@ -48,7 +55,21 @@ def marginal_likelihood_start(
     """
     X, Y = some_rows(X, Y, num_points, seed)
     search = MarginalLikelihood(kernel, X.shape[1], Y.shape[1], least_noise(Y))
-    return search.maximise(X, Y, noise_variance=noise_variance, max_iterations=max_iterations)
+    found = search.maximise(X, Y, noise_variance=noise_variance, max_iterations=max_iterations)
+    _bound_lengthscales(kernel, X)
+    return found
+
+
+def _bound_lengthscales(kernel: Kernel, X: np.ndarray) -> None:
+    """Raise trainable lengthscales of stationary kernels, in place, to the least that is kept."""
+    if isinstance(kernel, Combination):
+        for child in kernel.kernels:
+            _bound_lengthscales(child, X)
+    elif isinstance(kernel, Stationary) and kernel.lengthscales.trainable:
+        columns, _ = kernel.slice(X)
+        least = MIN_LENGTHSCALE * np.std(columns, 0)
+        found = kernel.lengthscales.numpy()
+        kernel.lengthscales.assign(np.maximum(found, least if found.ndim else np.min(least)))
 
 
 def some_rows(

@@ -175,11 +175,14 @@ class TemperedClasses(MultiClass):
             rows = [slice(start, start + QUADRATURE_ROWS) for start in starts]
             return tf.concat([self._probabilities(mean[part], variance[part]) for part in rows], 0)
         link, nodes = self.invlink, hermgauss(TEMPERED_QUADRATURE)
-        largest = [
-            link.prob_is_largest(tf.fill([tf.shape(mean)[0], 1], j), mean, variance, *nodes)
-            for j in range(self.num_classes)
-        ]
-        share = tf.concat(largest, 1)
+
+        def largest(label: tf.Tensor) -> tf.Tensor:
+            labels = label * tf.ones_like(mean[:, :1], label.dtype)
+            return link.prob_is_largest(labels, mean, variance, *nodes)[:, 0]
+
+        labels = tf.range(self.num_classes)
+        # A loop, so that a graph of many classes takes no longer to trace.
+        share = tf.transpose(tf.map_fn(largest, labels, fn_output_signature=mean.dtype))
         share /= tf.reduce_sum(share, 1, keepdims=True)
         return (1.0 - link.epsilon) * share + link.eps_k1 * (1.0 - share)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gpflow.kernels import SquaredExponential
-from gpflow.likelihoods import Bernoulli, Gaussian, Softmax
+from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass, Softmax
 from gwi_cases import (
     JITTER,
     LABELS,
@@ -31,11 +31,13 @@ from gwi_cases import (
 )
 from latent_variable_cases import FALSE_ALARM, check_mean
 from scipy import stats
+from sklearn.datasets import load_digits
 
+from gpflow_dkp.likelihoods import RobustMax
 from gpflow_dkp.models import GWI
 from gpflow_dkp.models.marginal_likelihood import marginal_likelihood_start
 from gpflow_dkp.networks import MultilayerPerceptron
-from gpflow_dkp.training import fit
+from gpflow_dkp.training import Recipe, fit
 from gpflow_dkp.wasserstein import Nystrom
 
 
@@ -153,7 +155,7 @@ FROM_KERNEL: dict[str, Any] = {"num_marginal_points": 0, "noise_variance": 0.1}
 
 
 def test_labels_from_data() -> None:
-    """The latent functions start at regressions on the classes' indicators."""
+    """The latent functions start at regressions on the classes' normalised indicators."""
     inputs, targets = many_data()
     labels = np.digitize(targets, [-0.4, 0.4])
     model = GWI.from_data(
@@ -162,7 +164,7 @@ def test_labels_from_data() -> None:
     assert model.num_latent_gps == 3
     assert not model.likelihood.trainable_variables
     mean, _ = model.predict_f(inputs)
-    np.testing.assert_allclose(np.sum(mean, 1), 1.0, atol=0.2)
+    np.testing.assert_allclose(np.sum(mean, 1), 0.0, atol=0.2)
     correct = np.mean(np.argmax(mean, 1) == labels[:, 0])
     assert correct > 0.75
     assert np.isfinite(model.elbo((inputs, labels), seed=0))
@@ -171,10 +173,31 @@ def test_labels_from_data() -> None:
     )
     assert [weight.shape for weight in net.mean.weights] == [(2, 4), (4, 3)]
     binary = GWI.from_data(
-        inputs, labels > 0, likelihood=Bernoulli(), num_inducing=5, **FROM_KERNEL
+        inputs, labels > 0, likelihood=Bernoulli(), mean="svgp", num_inducing=20, **FROM_KERNEL
     )
     assert binary.num_latent_gps == 1
+    assert np.mean((binary.predict_f(inputs)[0] > 0.0) == (labels > 0)) > 0.75
     assert np.isfinite(binary.elbo((inputs, (labels > 0).astype(float)), seed=0))
+
+
+def test_a_network_predicts_every_class_from_the_start() -> None:
+    """With indicators of variance 0.09 the network never predicts some, for want of a slope."""
+    inputs, labels = load_digits(return_X_y=True)
+    data = (inputs - np.mean(inputs)) / np.std(inputs), labels[:, None].astype(float)
+    train, test = (tuple(part[rows] for part in data) for rows in (slice(600), slice(600, None)))
+    model = GWI.from_data(
+        *train,
+        likelihood=MultiClass(10, invlink=RobustMax(10, epsilon=0.01)),
+        num_inducing=20,
+        num_marginal_points=200,
+        hidden_units=(50,),
+        activation="relu",
+    )
+    recipe = Recipe(learning_rate=1e-2, annealing=0.0)
+    fit(model, train, num_steps=60, batch_size=100, schedule=recipe, progress=False)
+    predicted = np.argmax(model.predict_f(test[0])[0], 1)
+    assert set(predicted) == set(range(10))
+    assert np.mean(predicted == test[1][:, 0]) > 0.85
 
 
 def test_training_hyperparameters_leaves_the_label_noise_fixed() -> None:
@@ -189,6 +212,26 @@ def test_training_hyperparameters_leaves_the_label_noise_fixed() -> None:
         **FROM_KERNEL,
     )
     assert not likelihood.invlink.epsilon.trainable
+
+
+def test_a_lengthscale_is_at_least_a_hundredth_of_its_columns_spread() -> None:
+    """Also in a sum, unless it is fixed; the least of all columns' for a lengthscale of several."""
+    inputs, targets = many_data(20)
+    inputs = inputs * [1.0, 5.0]
+    least = 0.01 * np.std(inputs, 0)
+    ard, single, fixed = (
+        SquaredExponential(1.0, [1e-6, 0.7]),
+        SquaredExponential(1.0, 1e-6),
+        SquaredExponential(1.0, [1e-6, 0.7]),
+    )
+    gpflow.set_trainable(fixed.lengthscales, False)
+    second = SquaredExponential(1.0, 1e-6, active_dims=[1])
+    marginal_likelihood_start(ard + single + fixed + second, inputs, targets, max_iterations=1)
+    np.testing.assert_allclose(ard.lengthscales[0], least[0])
+    assert ard.lengthscales[1] > 10 * least[1]
+    np.testing.assert_allclose(single.lengthscales, min(least))
+    np.testing.assert_allclose(fixed.lengthscales, [1e-6, 0.7])
+    np.testing.assert_allclose(second.lengthscales, least[1])
 
 
 def test_one_seed_gives_one_start() -> None:

@@ -96,14 +96,14 @@ def test_a_network_for_the_mean_leaves_the_parts_means_alone() -> None:
 
 
 def test_a_kernel_for_each_class() -> None:
-    """Each is what the marginal likelihood of its class' indicator finds."""
+    """Each is what the marginal likelihood of its class' normalised indicator finds."""
     X_many, _ = many_data(60)
     labels = (X_many[:, :1] > 0.5).astype(float) + (X_many[:, :1] > 1.0)
     settings = {"likelihood": classes(), "num_inducing": 5, "mean": "svgp"}
     model = GWI.from_data(X_many, labels, separate_kernels=True, **settings)
     variances = [child.variance.numpy().item() for child in model.kernel.kernels]
     assert len(set(variances)) == 3
-    indicator = (labels == 1).astype(float)
+    indicator = (3.0 * (labels == 1) - 1.0) / np.sqrt(2.0)
     alone = GWI.from_data(X_many, indicator, num_inducing=5, mean="svgp")
     np.testing.assert_allclose(variances[1], alone.kernel.variance, rtol=1e-6)
     probabilities = model.predict_y(X_many)[0].numpy()
