@@ -68,8 +68,10 @@ class RecipeSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     learning_rate: Annotated[Rates | Decay | CosineDecay, AfterValidator(check_rates)]
+    beta_1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of Adam's first moment."""
     beta_2: float = Field(default=0.99, ge=0, lt=1)
-    """Decay of Adam's second moment."""
+    """Of its second."""
     scales: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Multiples of the rate for parameters of these names."""
     clip: float | None = Field(default=None, gt=0)
@@ -80,6 +82,8 @@ class RecipeSettings(BaseModel):
         None
     )
     """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
+    antithetic: bool = False
+    """Whether a step's samples come in pairs of opposite normals."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

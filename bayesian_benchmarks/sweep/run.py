@@ -17,7 +17,7 @@ from ..datasets.registry import check_split
 from ..errors import ConfigError, DataFileError
 from ..experiment import Experiment
 from ..models import model_source
-from ..settings import OF_PAPERS_SCHEDULE, Settings
+from ..settings import OF_PAPERS_SCHEDULE, RecipeSettings, Settings
 from ..store import ResultRow, RunKey, digest_of
 from ..tasks import find_task
 from .environment import code_digest
@@ -77,8 +77,13 @@ class Run:
         unread = ("schedule",) if settings.get("schedule") is None else OF_PAPERS_SCHEDULE
         for name in unread:
             settings.pop(name, None)
-        if not settings.get("input_bias"):  # as in the keys of rows from before there was one
+        # As in the keys of rows from before there were these.
+        if not settings.get("input_bias"):
             settings.pop("input_bias", None)
+        schedule = settings.get("schedule", {})
+        for name in {"beta_1", "antithetic"} & set(schedule):
+            if schedule[name] == RecipeSettings.model_fields[name].default:
+                del schedule[name]
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.data:
             content["data"] = self.data

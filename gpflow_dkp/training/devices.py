@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ..checks import brief
-from ..random import PartOfSeed, Points, part_of_seed
+from ..random import PartOfSeed, Points, Seed, part_of_seed
 from .data import Minibatch
 
 OF_OTHER_DEVICES = (
@@ -61,7 +61,7 @@ class Share(NamedTuple):
             rows = tf.range(size)
         return Minibatch(data, None if rows is None else rows[first:end], end - first)
 
-    def seed_of(self, seed: tf.Tensor, batch: Minibatch) -> PartOfSeed:
+    def seed_of(self, seed: Seed, batch: Minibatch) -> PartOfSeed:
         """The seed of the random numbers that it has of a step's."""
         points = None if self.groups == 1 else self._points(batch)
         return part_of_seed(seed, slice(self.start, self.stop), self.samples, points)

@@ -14,6 +14,7 @@ from gpflow.models import BayesianModel
 from ..layers import OutputGP, SparseGP
 from ..linalg import transpose
 from ..models import DeepKernelProcess
+from ..random import Seed
 from .schedules import Moment, Schedule, learning_rate_at
 
 MAX_HALVINGS = 20
@@ -41,7 +42,7 @@ class NaturalGradient(tf.Module, abc.ABC):
         """The variables that the steps change, and Adam leaves."""
 
     @abc.abstractmethod
-    def direction(self, gradients: Sequence[tf.Tensor], seed: tf.Tensor) -> Sequence[tf.Tensor]:
+    def direction(self, gradients: Sequence[tf.Tensor], seed: Seed) -> Sequence[tf.Tensor]:
         """What `apply` needs to know of the objective, finite if a step is possible.
 
         :param gradients: of the whole training set's objective in `variables_stepped`.
@@ -102,7 +103,7 @@ class SparseGPStep(NaturalGradient):
         """Those of q_mu and q_sqrt."""
         return self._layer.q_mu.unconstrained_variable, self._layer.q_sqrt.unconstrained_variable
 
-    def direction(self, gradients: Sequence[tf.Tensor], seed: tf.Tensor) -> Sequence[tf.Tensor]:
+    def direction(self, gradients: Sequence[tf.Tensor], seed: Seed) -> Sequence[tf.Tensor]:
         """The gradients."""
         return gradients
 
@@ -169,7 +170,7 @@ class GlobalInducingStep(NaturalGradient):
         layer = self._layer
         return layer.v.unconstrained_variable, layer.precision_tril.unconstrained_variable
 
-    def direction(self, gradients: Sequence[tf.Tensor], seed: tf.Tensor) -> Sequence[tf.Tensor]:
+    def direction(self, gradients: Sequence[tf.Tensor], seed: Seed) -> Sequence[tf.Tensor]:
         """S^{-1} g_1 [M, P], dLambda [M, M], m [M, P], and the Cholesky factor of S [M, M]."""
         layer = self._layer
         mean, covariance = self._model.output_layer_moments(seed=seed)

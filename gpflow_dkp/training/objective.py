@@ -13,6 +13,7 @@ from check_shapes.exceptions import CheckShapesError
 from gpflow.models import SVGP, BayesianModel
 
 from ..models import MonteCarloModel
+from ..random import Seed
 from .data import InternalData, Minibatch, TrainingData
 from .devices import Share
 from .schedules import Moment
@@ -49,7 +50,7 @@ class Objective(abc.ABC):
         """
 
     @abc.abstractmethod
-    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share) -> Value:
+    def __call__(self, batch: Minibatch, seed: Seed, share: Share) -> Value:
         """The value at a minibatch, or of a share of it: the values of all shares add up."""
 
 
@@ -83,7 +84,7 @@ class BoundObjective(Objective):
         """The model's."""
         return self._model.samples_to_share()
 
-    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share, **given: Any) -> Value:
+    def __call__(self, batch: Minibatch, seed: Seed, share: Share, **given: Any) -> Value:
         """The bound of the whole training set from a minibatch, whatever the model's `num_data`.
 
         :param given: further arguments of the model's `elbo_terms`, for a share that is whole.
@@ -102,9 +103,7 @@ class BoundObjective(Objective):
             priors = [share.of_work(batch, self.dtype) * prior for prior in priors]
         return Value(of_data + self._weight * log_ratio, tf.add_n([annealed, *priors]))
 
-    def _terms_of(
-        self, share: Share, batch: Minibatch, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _terms_of(self, share: Share, batch: Minibatch, seed: Seed) -> tuple[tf.Tensor, tf.Tensor]:
         """What a share adds to the model's two terms: means over samples, the first a sum over rows."""
         own = share.part_of(batch)
         expected, log_ratio = self._model.elbo_terms(
@@ -166,7 +165,7 @@ class LossObjective(Objective):
             )
         return 1
 
-    def __call__(self, batch: Minibatch, seed: tf.Tensor, share: Share) -> Value:
+    def __call__(self, batch: Minibatch, seed: Seed, share: Share) -> Value:
         """Minus the loss."""
         own = share.part_of(batch)
         loss = self._model.training_loss(*(() if self._internal else (own.data,)))

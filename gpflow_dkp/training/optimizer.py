@@ -47,13 +47,19 @@ class ScheduledAdam(Optimizer):
         variables: Sequence[tf.Variable],
         schedule: Schedule,
         *,
+        beta_1: float = 0.9,
         beta_2: float = 0.999,
         scales: Sequence[float] | None = None,
         clip: float | None = None,
     ) -> None:
         super().__init__()
-        self.adam = FlatAdam(variables, beta_2=beta_2, scales=scales, clip=clip)
-        self._settings = {"beta_2": beta_2, "scales": list(scales or ()), "clip": clip}
+        self.adam = FlatAdam(variables, beta_1, beta_2, scales=scales, clip=clip)
+        self._settings = {
+            "beta_1": beta_1,
+            "beta_2": beta_2,
+            "scales": list(scales or ()),
+            "clip": clip,
+        }
         self.variables_stepped = self.adam.variables_stepped
         self.of_num_steps = depends_on_num_steps(schedule)
         self._schedule = schedule

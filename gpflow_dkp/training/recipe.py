@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 from gpflow.models import BayesianModel
 
-from ..checks import brief
+from ..checks import brief, check_flag
 from ..layers import SparseGP
 from ..models import LatentVariableDGP
 from .arguments import is_real
@@ -29,6 +29,9 @@ class Recipe:
         so) is shortened to that; None for no clipping.
     :param annealing: the part of the steps over which the KL term's weight rises to its value.
     :param natural_gradient: step size of the output layer's natural gradients, as of `fit`.
+    :param antithetic: whether a step's samples of a `DeepKernelProcess` come in pairs whose normal draws have
+        opposite signs, which leaves less noise in the gradient.
+    :param beta_1: decay of Adam's first moment: nearer to 1 the noise of more minibatches averages out.
     :raises ValueError: for values that are none of these.
 
     >>> recipe = gpflow_dkp.training.Recipe(learning_rate=0.01, scales={"mu": 3.0}, annealing=0.0)
@@ -48,19 +51,23 @@ class Recipe:
     clip: float | None = None
     annealing: float = 0.5
     natural_gradient: LearningRate | None = None
+    antithetic: bool = False
+    beta_1: float = 0.9
 
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
         if self.natural_gradient is not None:
             check_learning_rate(self.natural_gradient, "natural_gradient")
-        if not is_real(self.beta_2) or not 0 <= self.beta_2 < 1:
-            raise ValueError(f"beta_2: got {brief(self.beta_2)}, needs a number from 0 to below 1")
+        for name, beta in (("beta_1", self.beta_1), ("beta_2", self.beta_2)):
+            if not is_real(beta) or not 0 <= beta < 1:
+                raise ValueError(f"{name}: got {brief(beta)}, needs a number from 0 to below 1")
         if self.clip is not None and not (is_real(self.clip) and self.clip > 0):
             raise ValueError(f"clip: got {brief(self.clip)}, needs a positive number or None")
         if not is_real(self.annealing) or not 0 <= self.annealing < 1:
             raise ValueError(
                 f"annealing: got {brief(self.annealing)}, needs a part of the steps from 0 to below 1"
             )
+        check_flag("antithetic", self.antithetic)
         for name, scale in self.scales.items():
             if not isinstance(name, str) or not (is_real(scale) and scale > 0):
                 raise ValueError(

@@ -15,8 +15,8 @@ from gpflow.models import BayesianModel
 
 from ..checks import check_positive_integer
 from ..jitter import jitters_of
-from ..models import MonteCarloModel
-from ..random import fold_in, split
+from ..models import DeepKernelProcess, MonteCarloModel
+from ..random import Seed, fold_in, mirrored, split
 from .agreement import describe_model
 from .arguments import check_annealing, check_model, check_seconds, check_seed
 from .data import Minibatch, ReplaceableData, training_data
@@ -89,6 +89,7 @@ class Trainer:
         check_optimizer(optimizer, learning_rate)
         devices = devices_of(strategy)
         recipe = check_recipe(schedule, model)
+        self._antithetic = recipe.antithetic and isinstance(model, DeepKernelProcess)
         if natural_gradient is None and optimizer is None:
             natural_gradient = recipe.natural_gradient
         rates = check_learning_rate(
@@ -142,6 +143,7 @@ class Trainer:
             ScheduledAdam(
                 variables,
                 rates,
+                beta_1=recipe.beta_1,
                 beta_2=recipe.beta_2,
                 scales=[recipe.scales.get(name, 1.0) for name in names_of(model, variables)],
                 clip=recipe.clip,
@@ -161,6 +163,7 @@ class Trainer:
             "natural_gradient": repr(self.natural and self.natural.schedule),
             "kl_annealing_steps": kl_annealing_steps,
             "seed": key.numpy().tolist(),
+            "antithetic": self._antithetic,
             "data": self.data.fingerprint(),
             **self.optimizer.describe(),
             **describe_model(model),
@@ -267,9 +270,10 @@ class Trainer:
             "lower the learning rate, raise the jitter, or check the data's scale"
         )
 
-    def seed_of(self, step: int | tf.Tensor) -> tf.Tensor:
+    def seed_of(self, step: int | tf.Tensor) -> Seed:
         """The seed of a step's random numbers."""
-        return fold_in(self._steps_seed, step)
+        seed = fold_in(self._steps_seed, step)
+        return mirrored(seed) if self._antithetic else seed
 
     def _batch(self, step: tf.Tensor) -> Minibatch:
         return self.data.minibatch(step)
@@ -336,7 +340,7 @@ class Trainer:
         return finite, scale * value.bound, halvings
 
     def _gradients(
-        self, share: Share, batch: Minibatch, seed: tf.Tensor, scale: tf.Tensor
+        self, share: Share, batch: Minibatch, seed: Seed, scale: tf.Tensor
     ) -> tuple[Value, list[tf.Tensor], list[tf.Tensor]]:
         """A share's value, the optimiser's gradients of -`scale` times it, and the natural step's of it."""
         variables = self.optimizer.variables_stepped
@@ -354,7 +358,7 @@ class Trainer:
             gradient = self.optimizer.collect(gradients[: len(variables)])
             return value, gradient, [-part / scale for part in gradients[len(variables) :]]
 
-    def _total(self, batch: Minibatch, seed: tf.Tensor) -> tf.Tensor:
+    def _total(self, batch: Minibatch, seed: Seed) -> tf.Tensor:
         """What is maximised, of all shares [], with the variables as they are."""
         totals = []
         for share in self._shares:

@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from gpflow_dkp.random import (
+    MirroredSeed,
     PartOfSeed,
     Points,
     Seed,
     as_seed,
     fold_in,
     gamma,
+    mirrored,
     normal,
     part_of_seed,
     parts_of_seed,
@@ -240,3 +243,46 @@ def test_a_part_whose_first_axis_has_more_than_samples() -> None:
     np.testing.assert_array_equal(normal([14, 2], part, tf.float64), whole[7:21])
     part = part_of_seed(seed, slice(1, 3), 4).repeated(7)
     np.testing.assert_array_equal(normal([14, 2], part, tf.float64), whole[7:21])
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 5])
+def test_mirrored_normals_come_in_pairs(num_samples: int) -> None:
+    """Along the axis of the samples, of every seed derived from it, eagerly and compiled; gammas do not."""
+    seed = mirrored(3)
+    first, second = split(seed, 2)
+    inner = fold_in(second, 4)
+    assert all(isinstance(each, MirroredSeed) for each in (as_seed(seed), first, inner))
+
+    def draws() -> list[tf.Tensor]:
+        return [
+            normal([num_samples, 4], first, tf.float64),
+            tf.transpose(normal([4, num_samples], inner, tf.float64, samples=1)),
+        ]
+
+    pairs, half = num_samples // 2, (num_samples + 1) // 2
+    for whole in (*draws(), *tf.function(draws, autograph=False)()):
+        np.testing.assert_array_equal(whole[half:], -whole[:pairs])
+        assert len(np.unique(np.abs(whole))) == 4 * half
+    first_half = normal([half, 4], split(3, 2)[0], tf.float64)
+    np.testing.assert_array_equal(draws()[0][:half], first_half)
+    np.testing.assert_array_equal(
+        gamma(6, CONCENTRATION, seed), gamma(6, CONCENTRATION, as_seed(3))
+    )
+
+
+def test_mirrored_normals_are_normal() -> None:
+    """Each half of the samples alone, and every pair once."""
+    draws = normal([20_000], mirrored(1), tf.float64).numpy()
+    assert stats.kstest(draws[:10_000], "norm").pvalue > 1e-4
+    assert stats.kstest(draws[10_000:], "norm").pvalue > 1e-4
+
+
+@parted
+def test_parts_of_a_mirrored_seed_draw_their_rows_of_the_whole(sizes: list[int]) -> None:
+    expected = draws_of(S, mirrored(3))
+    parts = [
+        draws_of(size, seed)
+        for size, seed in zip(sizes, parts_of_seed(mirrored(3), sizes), strict=True)
+    ]
+    for whole, rows in zip(expected, zip(*parts, strict=True), strict=True):
+        np.testing.assert_array_equal(tf.concat(rows, 0), whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fit_cases import toy_data, toy_model
+from scipy import stats
 
 from gpflow_dkp.models import LatentVariableDGP
+from gpflow_dkp.random import mirrored
 from gpflow_dkp.training import Cosine, Recipe, fit
 from gpflow_dkp.training.recipe import FAST, FAST_OF_SPARSE_GP, check_recipe, names_of
 
@@ -112,6 +115,37 @@ def test_scales_of_a_recipe_reach_the_model() -> None:
         np.testing.assert_allclose(other, (2.0 if name == "mu" else 1.0) * one, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["DGP", "DWP"])
+def test_antithetic_samples_leave_less_noise_in_a_gradient_of_the_same_mean(kind: str) -> None:
+    model = toy_model(kind, 3)
+    variables = model.trainable_variables
+
+    @tf.function(autograph=False)
+    def gradient(seed: tf.Tensor, in_pairs: bool) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            bound = model.elbo(DATA, num_samples=4, seed=mirrored(seed) if in_pairs else seed)
+        return tf.concat([tf.reshape(g, [-1]) for g in tape.gradient(bound, variables)], 0)
+
+    plain, pairs = (
+        np.array([gradient(tf.constant([7, i]), in_pairs) for i in range(200)])
+        for in_pairs in (False, True)
+    )
+    spread = [np.var(draws, 0, ddof=1) for draws in (plain, pairs)]
+    assert np.sum(spread[1]) < 0.9 * np.sum(spread[0])
+    error = np.sqrt((spread[0] + spread[1]) / 200)
+    off = np.abs(np.mean(pairs, 0) - np.mean(plain, 0))[error > 0] / error[error > 0]
+    assert np.max(off) < stats.norm.isf(1e-5 / off.size)
+
+
+def test_momentum_of_a_recipe_reaches_adam() -> None:
+    bounds = []
+    for beta_1 in (0.9, 0.0):
+        recipe = Recipe(1e-2, annealing=0.0, beta_1=beta_1)
+        bounds.append(fit(toy_model(), DATA, num_steps=3, schedule=recipe, progress=False).elbo)
+    assert bounds[0][:2] == pytest.approx(bounds[1][:2], rel=1e-12)  # the first step has no past
+    assert bounds[0][2] != pytest.approx(bounds[1][2], rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -123,6 +157,8 @@ def test_scales_of_a_recipe_reach_the_model() -> None:
         (lambda: Recipe(-1.0), r"learning_rate: got .*-1.0.* needs positive rates"),
         (lambda: Recipe(Cosine(0.0)), r"learning_rate: got Cosine"),
         (lambda: Recipe(beta_2=1.0), r"beta_2: got 1.0, needs a number from 0 to below 1"),
+        (lambda: Recipe(beta_1=-0.1), r"beta_1: got -0.1, needs a number from 0 to below 1"),
+        (lambda: Recipe(antithetic=1), r"antithetic: got 1, needs True or False"),  # type: ignore[arg-type]
         (lambda: Recipe(clip=0.0), r"clip: got 0.0, needs a positive number or None"),
         (lambda: Recipe(annealing=1.0), r"annealing: got 1.0, needs a part of the steps"),
         (lambda: Recipe(scales={"mu": -1.0}), r"scales: got -1.0 for 'mu'"),
@@ -132,3 +168,19 @@ def test_what_is_refused_in_one_line(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_of_antithetic_samples_has_pairs_and_one_of_a_sample_alone_has_none() -> None:
+    """One sample has no partner: the run is that without pairs."""
+    settings: dict[str, Any] = {"num_steps": 5, "progress": False}
+    bounds = {
+        (num_samples, antithetic): fit(
+            toy_model(depth=2, num_samples=num_samples),
+            DATA,
+            schedule=replace(FAST, antithetic=antithetic),
+            **settings,
+        ).elbo
+        for num_samples, antithetic in itertools.product((1, 2), (False, True))
+    }
+    np.testing.assert_allclose(bounds[1, True], bounds[1, False], rtol=1e-12)
+    assert abs(bounds[2, True][0] - bounds[2, False][0]) > 1e-6
