@@ -65,13 +65,14 @@ def test_bad_input_is_one_line(arguments: list[str], message: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_sweep_from_another_folder(tmp_path: Path) -> None:
-    """A real worker process with TensorFlow, started by `python -m`."""
+@pytest.mark.usefixtures("workers_here")
+def test_a_sweep_from_another_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--store", "mine/quick.sqlite", "--tensorboard", "bounds")
-    done = bench("uci", *QUICK, "--format", "markdown", *where)
-    assert done.returncode == 0, done.stderr
-    assert "1 runs of 5 steps (config quick), 1 due" in done.stderr
-    assert "| diabetes | 2 | svgp | 5 fast | 1 |" in done.stdout
+    assert main(["uci", *QUICK, "--format", "markdown", *where]) == 0
+    out, err = capsys.readouterr()
+    assert "1 runs of 5 steps (config quick), 1 due" in err
+    assert "| diabetes | 2 | svgp | 5 fast | 1 |" in out
+    assert (tmp_path / "mine" / "quick.sqlite").is_file()
     assert len(list(tmp_path.glob("bounds/*svgp*/events.*"))) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from fit_cases import toy_data, toy_model
 from scipy import stats
 
 from gpflow_dkp.models import LatentVariableDGP
-from gpflow_dkp.random import mirrored
+from gpflow_dkp.random import MirroredSeed, mirrored
 from gpflow_dkp.training import Cosine, Recipe, fit
 from gpflow_dkp.training.recipe import FAST, FAST_OF_SPARSE_GP, check_recipe, names_of
+from gpflow_dkp.training.trainer import Trainer
 
 DATA = toy_data()
 
@@ -170,17 +170,23 @@ def test_what_is_refused_in_one_line(make: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_run_of_antithetic_samples_has_pairs_and_one_of_a_sample_alone_has_none() -> None:
-    """One sample has no partner: the run is that without pairs."""
-    settings: dict[str, Any] = {"num_steps": 5, "progress": False}
-    bounds = {
-        (num_samples, antithetic): fit(
-            toy_model(depth=2, num_samples=num_samples),
-            DATA,
-            schedule=replace(FAST, antithetic=antithetic),
-            **settings,
-        ).elbo
-        for num_samples, antithetic in itertools.product((1, 2), (False, True))
-    }
-    np.testing.assert_allclose(bounds[1, True], bounds[1, False], rtol=1e-12)
-    assert abs(bounds[2, True][0] - bounds[2, False][0]) > 1e-6
+def test_a_step_s_samples_come_in_pairs_where_a_recipe_says_so() -> None:
+    """Of a deep kernel process alone: an importance-weighted bound is of independent draws."""
+    lv = LatentVariableDGP.from_architecture("GP", DATA, num_inducing=3)
+    kinds = [
+        isinstance(Trainer(model, DATA, num_steps=3, schedule=recipe).seed_of(1), MirroredSeed)
+        for model in (toy_model(), lv)
+        for recipe in (FAST, replace(FAST, antithetic=True))
+    ]
+    assert kinds == [False, True, False, False]
+
+
+def test_pairs_change_a_run_and_its_checkpoint_says_so(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"num_steps": 3, "progress": False}
+    plain = fit(toy_model(), DATA, **settings, checkpoint_dir=tmp_path)
+    pairs = replace(FAST, antithetic=True)
+    in_pairs = fit(toy_model(depth=2), DATA, **settings, schedule=pairs)
+    assert np.all(np.isfinite(in_pairs.elbo))
+    with pytest.raises(ValueError, match=r"is of another run: its antithetic is False"):
+        fit(toy_model(), DATA, **settings, schedule=pairs, checkpoint_dir=tmp_path)
+    assert len(plain.elbo) == 3
