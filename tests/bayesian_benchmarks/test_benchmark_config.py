@@ -141,6 +141,21 @@ def test_the_fast_schedule_is_the_librarys() -> None:
     assert schedule_name(own.model_dump_json()) == "own"
 
 
+def test_naval_and_protein_have_the_recipe_of_the_documentation() -> None:
+    """A rate alone, without a cosine's warm-up and floor, would be an exponential decay."""
+    from gpflow_dkp.training import Cosine, Recipe
+
+    recipe = Recipe(Cosine(2e-2), clip=2.0, annealing=0.2, beta_1=0.97, antithetic=True)
+    runs = [run for run in expand(load_experiment("ober2023_fast")) if run.split == 0]
+    for run in runs:
+        assert run.settings.schedule is not None
+        is_quiet = as_recipe(run.settings.schedule) == recipe
+        assert is_quiet == (run.dataset in ("naval", "protein"))
+        # At their defaults they are not in the key, as in rows from before there were these.
+        in_key = {"beta_1", "antithetic"} & set(json.loads(run.settings_json)["schedule"])
+        assert len(in_key) == (2 if is_quiet else 0)
+
+
 def test_a_learned_shift_of_the_inputs_is_in_the_key_where_it_is_asked_for() -> None:
     """So that rows from before it could be asked for are found."""
     without, with_bias = (
