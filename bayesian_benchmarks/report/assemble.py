@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..errors import BenchmarkError
 from ..store import ResultRow
 from ..tasks import directions, metrics_of
-from .beside_paper import tables_beside_paper
+from .beside_paper import runs_below_printed_bounds, tables_beside_paper
 from .conclusions import conclusions
 from .document import Cell, Document, Figure, Section, Table
 from .paired import PairedLine, paired_differences
@@ -45,6 +45,8 @@ def _section(source: Source, with_figures: bool) -> Section:
     lines = [f"Rows of {source.path.name}, {len(rows)} of them."]
     if source.paper:
         lines.append(f"Beside the figures of {source.paper}.")
+    if below := runs_below_printed_bounds(source):
+        lines.append(below)
     tables = [*tables_beside_paper(source), *_paired(source)]
     ranks, metric = _ranks(source), _main_metric(source)
     if ranks:

@@ -7,14 +7,41 @@ from collections.abc import Sequence
 
 from ..tasks import directions, metrics_of
 from .document import Cell, Table
-from .paper import PaperResult
+from .paper import PaperResult, published
 from .sources import Source
-from .tables import Summary, TableLine, summarise
+from .tables import Summary, TableLine, printed_depth, summarise
 
 NOTE = (
     "Ours: mean ± standard error over splits, the best of a line in bold. In brackets what the paper prints. "
     "The last number is ours less the paper's, in standard errors of both: more is better."
 )
+
+BOUND = "elbo_per_point"
+FAR_BELOW = 0.1
+"""Nats a point."""
+
+
+def runs_below_printed_bounds(source: Source) -> str | None:
+    """How far single runs end below the mean bounds of the paper, which our own means could hide.
+
+    None where the paper prints no bound for any of the runs.
+    """
+    gaps = []
+    for row in source.rows:
+        if row.status == "ok" and BOUND in row.metrics:
+            depth = printed_depth(row, source.counts_output_layer)
+            of = source.paper, row.dataset, depth, row.model, BOUND
+            if printed := published(*of, task=row.task):
+                place = f"{row.dataset}, depth {depth}, {row.model}, split {row.split}"
+                gaps.append((row.metrics[BOUND] - printed.value, place))
+    if not gaps:
+        return None
+    far = sum(gap < -FAR_BELOW for gap, _ in gaps)
+    gap, place = min(gaps)
+    return (
+        f"Of {len(gaps)} runs {far or 'none'} ended more than {FAR_BELOW} nats a point below the mean bound "
+        f"that the paper prints; the lowest against it is {place}, {gap:+.3f}."
+    )
 
 
 def tables_beside_paper(source: Source) -> list[Table]:

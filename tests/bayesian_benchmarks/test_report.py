@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,7 +19,12 @@ import pytest
 
 from bayesian_benchmarks.errors import BenchmarkError
 from bayesian_benchmarks.report import assemble, render
-from bayesian_benchmarks.report.beside_paper import distance, standard_error_of, tables_beside_paper
+from bayesian_benchmarks.report.beside_paper import (
+    distance,
+    runs_below_printed_bounds,
+    standard_error_of,
+    tables_beside_paper,
+)
 from bayesian_benchmarks.report.conclusions import Claim, Competitor, conclusions
 from bayesian_benchmarks.report.document import Cell, Table
 from bayesian_benchmarks.report.paper import published
@@ -133,6 +139,23 @@ def test_tables_have_models_across_and_the_best_in_bold(source: Source) -> None:
     assert [cell.best for cell in (dgp, ab_gw, gw)] == [False, True, False]
     assert dgp.mark == "close"
     assert gw.mark == "worse"  # 1.96 where the paper has 2.02 ± 0.01
+
+
+def test_runs_that_end_far_below_the_printed_bound_are_counted(source: Source) -> None:
+    """Of single runs: printed for yacht are 1.88 (DGP) and 2.02 (GW) at depth 2, 1.46 (DGP) at depth 5."""
+    yacht = [row("dgp", 0, 1.79), row("dgp", 1, 1.77), row("dwp-gw", 0, 2.5)]
+    others = [row("dgp", 0, 1.40, depth=5), row("nngp:relu", 0, -9.0)]
+    for rows, told in (
+        (yacht, "Of 3 runs 1 ended"),
+        ([*yacht[:1], *others], "Of 2 runs none ended"),
+    ):
+        line = runs_below_printed_bounds(replace(source, rows=rows))
+        assert line is not None
+        assert told in line
+        lowest = "split 1, -0.110." if "1 ended" in told else "split 0, -0.090."
+        assert line.endswith(f"the lowest against it is yacht, depth 2, dgp, {lowest}")
+    assert runs_below_printed_bounds(replace(source, rows=others[1:])) is None
+    assert runs_below_printed_bounds(SOURCE) is None
 
 
 def test_conclusions_count_datasets() -> None:

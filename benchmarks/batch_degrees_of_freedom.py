@@ -1,0 +1,114 @@
+"""What the authors' code of [ICML21] gains on images by degrees of freedom that grow with the batch.
+
+    python benchmarks/batch_degrees_of_freedom.py --data-dir DIR
+    python benchmarks/batch_degrees_of_freedom.py --data-dir DIR --dataset mnist --steps 8000
+
+The part of a data point's Gram matrix that the inducing points do not fix is inverse Wishart, with
+delta + M + 2 degrees of freedom where the point is drawn alone. That code draws each of the N points of a
+batch alone, and yet with delta + M + N + 1, as if all N were drawn jointly: the point's noise is smaller by
+the ratio of the two, and depends on the batch, so that what is trained is no bound of one model. The table
+shows both beside the NNGP, whose layers have no noise: ReLU kernels and the settings of the config
+`classification_images`. The bound is scored in batches of the size of training, the test part at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+CASES = {
+    "nngp:relu": "NNGP",
+    "diwp:relu": "DIWP, delta + M + 2",
+    "diwp-by-batch:relu": "DIWP, delta + M + N + 1",
+}
+SHOWN = ("elbo_per_point", "accuracy", "test_log_likelihood", "seconds")
+
+
+def register_by_batch() -> None:
+    """The benchmark's DIWP with the draws of the authors' code, as `diwp-by-batch:relu`."""
+    import tensorflow as tf
+
+    from bayesian_benchmarks.models import model_source, register_model
+    from gpflow_dkp.layers import InverseWishartLayer
+    from gpflow_dkp.layers.gram.inverse_wishart import condition_inverse_wishart
+
+    class DrawnByBatch(InverseWishartLayer):
+        """Each data point alone with the degrees of freedom of all."""
+
+        def condition(self, draw: Any, K_it: Any, K_tt: Any, **how: Any) -> Any:
+            delta, K_it = tf.convert_to_tensor(self.delta), tf.convert_to_tensor(K_it)
+            excess = delta + tf.cast(tf.shape(K_it)[-1], delta.dtype) - 1.0
+            seed = how.pop("seed", None)
+            return condition_inverse_wishart(
+                draw, K_it, K_tt, seed, delta=delta, excess=excess, **how
+            )
+
+    @register_model("diwp-by-batch:relu")
+    def build(X: Any, Y: Any, **settings: Any) -> Any:
+        model = model_source("diwp:relu").build(X, Y, **settings)
+        for layer in model.layers:
+            if type(layer) is InverseWishartLayer:
+                layer.__class__ = DrawnByBatch  # the same parameters
+        return model
+
+
+def measure(name: str, batch_size: int, arguments: argparse.Namespace) -> dict[str, float]:
+    """Scores of one training."""
+    from bayesian_benchmarks.datasets import get_dataset
+    from bayesian_benchmarks.settings import ClassificationSettings
+    from bayesian_benchmarks.tasks import find_task, run
+
+    settings = ClassificationSettings(
+        num_steps=arguments.steps,
+        learning_rate=[(0.0, 0.01), (0.5, 0.001)],
+        kl_annealing_steps=min(1000, arguments.steps // 4),
+        num_inducing=arguments.num_inducing,
+        batch_size=batch_size,
+        train_samples=1,
+        ard=False,
+        precision="full",
+        elbo_samples=10,
+        test_samples=50,
+        likelihood="softmax",
+        likelihood_samples=10,
+    )
+    dataset = get_dataset(arguments.dataset, 0, data_dir=arguments.data_dir)
+    outcome = run(dataset, name, find_task("classification"), depth=3, settings=settings, seed=0)
+    return outcome.metrics
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dataset", default="mnist_10k")
+    parser.add_argument("--data-dir", type=Path, default=None)
+    parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--batch-sizes", nargs="+", type=int, default=[250, 1000])
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--num-inducing", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=None)
+    arguments = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from gpflow_dkp.training import configure_threads
+
+    configure_threads(arguments.threads)
+    register_by_batch()
+    table = Table(title=f"{arguments.dataset}, {arguments.steps} steps")
+    for column in ("model", "batch", *SHOWN):
+        table.add_column(column, justify="right")
+    cases = [(name, size) for size in arguments.batch_sizes for name in arguments.models]
+    for name, size in track(cases, description="measuring", console=Console(stderr=True)):
+        scores = measure(name, size, arguments)
+        table.add_row(CASES[name], str(size), *(f"{scores[metric]:.4f}" for metric in SHOWN))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
