@@ -18,6 +18,7 @@ from gpflow_dkp.layers import SampledGP
 from gpflow_dkp.models import SGHMCDGP, LatentVariableDGP
 from gpflow_dkp.training import SGHMC, TrainingFailed, fit, sample
 from gpflow_dkp.training.fit import run
+from gpflow_dkp.training.plan import Stretch
 from gpflow_dkp.training.sample import Sampler
 
 RNG = np.random.default_rng(0)
@@ -129,6 +130,41 @@ def test_the_gradient_of_the_hyperparameters_is_that_of_the_bound_with_v_integra
     gradient = tape.gradient(bound, collapsed.likelihood.variance.unconstrained_variable).numpy()
     assert stats.ttest_1samp(draws, gradient).pvalue > FALSE_ALARM
     assert stats.ttest_1samp(draws, 0.9 * gradient).pvalue < FALSE_ALARM  # a tenth would be seen
+
+
+def test_hyperparameters_step_from_a_random_one_of_the_window() -> None:
+    """The gradient of a step, out of Adam's mean, is that at one of the last values of v, each as often."""
+    model, num_steps, window_size = make_model(), 250, 5
+    gpflow.set_trainable(model.likelihood, True)
+    variable = model.likelihood.variance.unconstrained_variable
+    # So fast a chain has other values at each step, and so slow an ascent the same density at all of them.
+    sampler = sampler_of(
+        model,
+        num_burn_in=num_steps,
+        window_size=window_size,
+        learning_rate=1e-9,
+        step_size=0.3,
+        friction=0.5,
+    )
+    values, means = [], [0.0]
+    for step in range(num_steps):
+        values.append(model.layers[0].values.numpy())
+        sampler.steps(step, Stretch(1, float(step), 1.0))
+        means.append(float(sampler.optimizer.adam.first_moment[0]))  # type: ignore[attr-defined]
+    gradients = np.diff(means) / 0.1 + means[:-1]
+    with tf.autodiff.ForwardAccumulator(variable, tf.ones_like(variable)) as forward:
+        expected, _ = model.log_joint_terms(DATA, [tf.constant(np.array(values))])
+    at_values = -forward.jvp(expected).numpy() / N
+    ages = []
+    for step, gradient in enumerate(gradients):
+        errors = np.abs(at_values[: step + 1] - gradient)
+        assert np.min(errors) < 1e-6
+        ages.append(step - int(np.argmin(errors)))
+    assert max(ages) < window_size
+    counts = np.zeros([window_size, window_size], int)  # by the place of the newest, and by age
+    for step in range(window_size, num_steps):
+        counts[step % window_size, ages[step]] += 1
+    assert stats.chisquare(counts.ravel()).pvalue > FALSE_ALARM, counts
 
 
 def hyperparameters(model: SGHMCDGP) -> np.ndarray:
