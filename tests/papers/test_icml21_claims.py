@@ -26,7 +26,10 @@ def rotation(size: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kernel", [SquaredExponential(lengthscales=0.7), Matern32(), ArcCosine()])
 def test_a_kernel_of_features_is_one_of_their_gram_matrix(kernel: Kernel) -> None:
-    """GPflow's on F, and on F U, is ours on F F^T / nu: with lengthscales in units of sqrt(nu)."""
+    """The statement "kernels of Gram matrices" (docs/mathematics.md 7), which [NeurIPS21] makes too.
+
+    GPflow's on F, and on F U, is ours on F F^T / nu: with lengthscales in units of sqrt(nu).
+    """
     F, nu = RNG.normal(size=(6, 4)), 4
     rotated = F @ rotation(4)
     assert np.max(np.abs(rotated - F)) > 0.5
@@ -56,7 +59,10 @@ def squared_errors(model: DeepKernelProcess, limit: np.ndarray, num_samples: int
 
 @pytest.mark.parametrize("kind", ["DWP", "DGP", "DIWP"])
 def test_the_nngp_limit_is_neared_as_one_by_the_width(kind: str) -> None:
-    """Mean squared deviations fall as 1 / nu, and as 1 / delta: the variance of a layer is of that order."""
+    """The statement "infinite networks", of the deep kernel processes of docs/mathematics.md 3 and 5.
+
+    Mean squared deviations fall as 1 / nu, and as 1 / delta: the variance of a layer is of that order.
+    """
     sizes = (50, 200, 800)
 
     def kernel() -> SquaredExponential:
@@ -106,7 +112,10 @@ def test_section_4_a_bayesian_network_nears_the_arc_cosine_kernel_as_one_by_its_
 
 
 def test_section_4_an_infinite_network_with_bottlenecks_is_a_dwp() -> None:
-    """H ReLUs, nu linear units: E G_ii^2 = (1 + 2 / nu) k_ii^2 (1 + 5 / H), the DWP's at an infinite H."""
+    """H ReLUs, nu linear units: E G_ii^2 = (1 + 2 / nu) k_ii^2 (1 + 5 / H), the DWP's at an infinite H.
+
+    Of networks in NumPy and of the `DGP` that is one.
+    """
     nu, size = 3, 20_000
     k = np.diag(X @ X.T)
 
@@ -118,6 +127,10 @@ def test_section_4_an_infinite_network_with_bottlenecks_is_a_dwp() -> None:
         hidden = np.maximum(X @ rng.normal(size=(size, 2, H)), 0.0) * np.sqrt(2.0 / H)
         units = hidden @ rng.normal(size=(size, H, nu)) / np.sqrt(nu)
         check_mean(np.sum(units**2, -1) ** 2, expected(H))
+        layers = [Linear(), ReLUFeatures(), Linear()]
+        network = DGP(layers, Gaussian(), X, widths=[H, nu], jitter=JITTER)
+        _, (_, G), _ = network.sample_grams(X, size, posterior=False, seed=4)
+        check_mean(np.diagonal(G.numpy(), axis1=-2, axis2=-1) ** 2, expected(H), rounding=1e-6)
     kernels = [ArcCosine(order=1, bias_variance=1e-12) for _ in range(2)]
     model = DWP(kernels, Gaussian(), X, widths=[nu], jitter=JITTER)
     (_, G), _ = model.sample_grams(X, size, posterior=False, seed=6)

@@ -12,6 +12,7 @@ from gram_cases import BLOCKS, KERNELS, M, N, S, features
 
 from gpflow_dkp import gram
 from gpflow_dkp.gram import Composed, KernelNotComputableFromGram
+from gpflow_dkp.models import DGP, DIWP, DWP, DeepKernelProcess
 
 CHAINS = {
     "stationary": lambda: [KERNELS["Matern52"](), KERNELS["SquaredExponential"]()],
@@ -156,6 +157,45 @@ def test_gaussian_process_regression_with_it() -> None:
         assert np.any(gradient.numpy() != 0.0)
     mean, variance = model.predict_f(X[:3])
     assert mean.shape == variance.shape == (3, 1)
+
+
+class ByHand(k.IsotropicStationary):
+    """Of lengthscale 0.6, on the covariance of one of variance 1.5 and lengthscale 0.9."""
+
+    def K_r2(self, r2: tf.Tensor) -> tf.Tensor:
+        inner = 1.5 * tf.exp(-0.5 * r2 / 0.9**2)
+        return self.variance * tf.exp(-0.5 * (3.0 - 2.0 * inner) / 0.6**2)
+
+
+@pytest.mark.parametrize("model", [DWP, DIWP, DGP])
+def test_in_a_layer_it_is_the_kernel_composed_by_hand(model: type[DeepKernelProcess]) -> None:
+    """Infinite layers between bottlenecks: bound, its gradient, and predictions with the same seed."""
+    rng = np.random.default_rng(5)
+    X, Y = rng.normal(size=(9, 2)), rng.normal(size=(9, 1))
+    settings = {} if model is DIWP else {"widths": [3, 2]}
+
+    def composed(*order: int) -> Composed:
+        kernels = [k.SquaredExponential(1.5, 0.9), k.SquaredExponential(0.7, 0.6)]
+        return Composed([kernels[i] for i in order])
+
+    def of(make: Callable[[], k.Kernel]) -> list[np.ndarray]:
+        kernels = [make(), make(), k.SquaredExponential()]
+        built = model(kernels, gpflow.likelihoods.Gaussian(0.1), X[:5], **settings)
+        parameters = gpflow.utilities.parameter_dict(built).items()
+        values = [value for name, value in parameters if name.endswith((".V", ".v"))]
+        assert len(values) > 2
+        for number, value in enumerate(values):
+            value.assign(np.random.default_rng(number).normal(size=value.shape))
+        with tf.GradientTape() as tape:
+            bound = built.elbo((X, Y), num_samples=3, seed=1)
+        gradients = tape.gradient(bound, [value.unconstrained_variable for value in values])
+        predictions = built.predict_f(X, num_samples=3, seed=2)
+        return [part.numpy() for part in (bound, *gradients, *predictions)]
+
+    ours, other = of(lambda: composed(0, 1)), of(lambda: composed(1, 0))
+    for actual, expected in zip(ours, of(lambda: ByHand(0.7)), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-8)
+    assert abs(other[0] - ours[0]) > 0.01  # the order of the kernels is seen
 
 
 def test_kernels_after_the_first_must_act_on_gram_matrices() -> None:
