@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import pickle
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -258,12 +260,30 @@ def test_polars_frames() -> None:
     np.testing.assert_array_equal(estimator.predict(frame), expected)
 
 
+# What scikit-learn makes of many fits
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[ProcessPoolExecutor]:
+    """Another process, which imports TensorFlow while the tests here before the one of its results run."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        pool.submit(importlib.import_module, "gpflow_dkp.sklearn")
+        yield pool
+
+
+with_process = pytest.mark.xdist_group("another process")
+
+
+@with_process
+@pytest.mark.usefixtures("process")
 def test_pipelines_and_cross_validation() -> None:
     X, y = toy_data(60)
     pipeline = make_pipeline(StandardScaler(), clone(REGRESSORS["NNGP"]))
     assert cross_val_score(pipeline, X, y, cv=2).shape == (2,)
 
 
+@with_process
+@pytest.mark.usefixtures("process")
 def test_search() -> None:
     X, y = toy_data(60)
     search = GridSearchCV(clone(REGRESSORS["NNGP"]), {"num_inducing": [2, 8]}, cv=2, refit=True)
@@ -272,14 +292,14 @@ def test_search() -> None:
     assert search.score(X, y) > 0.5
 
 
-def test_cross_validation_in_another_process() -> None:
+@with_process
+def test_cross_validation_in_another_process(process: ProcessPoolExecutor) -> None:
     """As `n_jobs=2` does it, with one process, since the import of TensorFlow is what takes the time."""
     X, y = toy_data(60)
     arguments = clone(REGRESSORS["NNGP"]), X, y
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        scores = pool.submit(cross_val_score, *arguments, cv=2)
-        expected = cross_val_score(*arguments, cv=2)
-        np.testing.assert_allclose(scores.result(), expected, rtol=1e-6)
+    scores = process.submit(cross_val_score, *arguments, cv=2)
+    expected = cross_val_score(*arguments, cv=2)
+    np.testing.assert_allclose(scores.result(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("num_data", [2, 3])
