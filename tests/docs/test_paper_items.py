@@ -90,6 +90,39 @@ def anchors_of(path: str) -> set[str]:
     return slugs | set(re.findall(r"^\(([\w-]+)\)=$", text, re.M))
 
 
+@functools.cache
+def claims_of(paper: str) -> dict[str, str]:
+    """Name and docstring of each test of the paper's claims."""
+    tree = ast.parse((ROOT / claims_file(paper)).read_text(encoding="utf-8"))
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return {
+        f.name: f"{f.name} {ast.get_docstring(f)}" for f in functions if f.name.startswith("test")
+    }
+
+
+def claims_file(paper: str) -> str:
+    return f"tests/papers/test_{paper}_claims.py"
+
+
+def says(text: str, item: str) -> bool:
+    """Whether a test's name and docstring name an item.
+
+    That is by its number or letter, or, of a statement whose number could not be confirmed, in quotes and
+    with a section of docs/mathematics.md.
+    """
+    place = item.partition(":")[0]
+    numbered = re.search(
+        r"(equation|section|appendix|figure|table|algorithm)s? [A-Z\d]|\(\d", place
+    )
+    if not numbered and not re.search(r"docs/mathematics\.md \d", text):
+        return False
+    said, looked_for = (
+        " ".join(re.sub(r"[_.\s]+", " ", part).lower().split())
+        for part in (text, place if numbered else f'"{item}"')
+    )
+    return re.search(rf"(?<!\w){re.escape(looked_for)}(?!\w| \d)", said) is not None
+
+
 def test_all_five_papers_are_on_the_page() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(PAPERS)
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -116,6 +149,40 @@ def test_each_item_stands_once_with_a_name_or_a_reason(paper: str) -> None:
         assert len(set(names(row))) == len(names(row)), row
     items = [row["item"] for row in of_paper]
     assert sorted({item for item in items if items.count(item) > 1}) == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_each_claim_says_where_the_paper_makes_it(paper: str) -> None:
+    """Each test of tests/papers stands in a row, and its name or docstring names that row's item."""
+    without = []
+    for name, text in claims_of(paper).items():
+        test = f"{claims_file(paper)}::{name}"
+        if not any(test in names(row) and says(text, row["item"]) for row in rows(paper)):
+            without.append(name)
+    assert len(claims_of(paper)) > 2
+    assert not without
+
+
+@pytest.mark.parametrize(
+    ("text", "item", "expected"),
+    [
+        ("test_equation_12_the_variance", "equation 12", True),
+        ("test_equation_12_the_variance", "equation 1", False),
+        ("test_section_3_4_samples", "section 3.4", True),
+        ("test_section_3_4_samples", "section 3", False),
+        ("test_equations_18_to_22_the_first_entry", "equations 18 to 22", True),
+        ("test_it Appendix\n    B.", "appendix B", True),
+        ("test_it Section 4: of finite width.", "section 4: Bayesian neural networks", True),
+        ("test_it Submission section 2.5, (16).", "submission section 2.5, (16)", True),
+        ("test_it (16).", "submission section 2.5, (16)", False),
+        ('test_it The statement "bound in K" (docs/mathematics.md 8).', "bound in K", True),
+        ('test_it The statement "bound in K".', "bound in K", False),
+        ("test_bound_in_k (docs/mathematics.md 8).", "bound in K", False),
+        ("test_it None", "section 1", False),
+    ],
+)
+def test_what_names_an_item(text: str, item: str, expected: bool) -> None:
+    assert says(text, item) == expected
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def log_joint(features: np.ndarray, y: np.ndarray) -> float:
 
 
 def test_the_true_posterior_of_features_is_the_same_for_all_rotations() -> None:
+    """Submission section 2.5, (16), by the joint density of F and y."""
     y = RNG.normal(size=P)
     assert np.max(np.abs(ROTATED - F)) > 0.3
     assert log_joint(ROTATED, y) == pytest.approx(log_joint(F, y), abs=1e-9)
@@ -37,7 +38,7 @@ def test_the_true_posterior_of_features_is_the_same_for_all_rotations() -> None:
 
 
 def test_a_deep_gps_posterior_tells_rotations_apart_and_a_dwps_does_not() -> None:
-    """N(Sigma Lambda v, Sigma) by SciPy at F and F U; the AB-GW at the Gram matrix of either."""
+    """Submission (17): N(Sigma Lambda v, Sigma) by SciPy at F and F U, the AB-GW at their Gram matrix."""
     layer = GlobalInducingGP(P, NU)
     tril, v = layer.precision_tril.numpy(), layer.v.numpy()
     Sigma = np.linalg.inv(NU * np.linalg.inv(K) + tril @ tril.T)
@@ -105,7 +106,9 @@ def best(bound, start: list[float]) -> np.ndarray:  # type: ignore[no-untyped-de
 
 
 def test_the_dwps_best_bound_is_above_the_deep_gps() -> None:
-    """Already the Gram matrix's law under the deep GP's q has a higher bound, as it keeps no sign of f.
+    """The statement "gain of the Gram matrix" (docs/mathematics.md 3), for the best of each.
+
+    Already the Gram matrix's law under the deep GP's q has a higher bound, as it keeps no sign of f.
 
     The gap to the evidence is 0.78 for the deep GP, 0.083 for its law of G, and 0.025 for a Gamma.
     """
@@ -125,7 +128,10 @@ def test_the_dwps_best_bound_is_above_the_deep_gps() -> None:
 def test_a_law_of_gram_matrices_never_has_a_lower_bound_than_one_of_features(
     mean: float, scale: float
 ) -> None:
-    """By the KL divergence of q from its symmetrisation, 0 at mean 0 and log 2 far from it."""
+    """The statement "gain of the Gram matrix" (docs/mathematics.md 3), at one q.
+
+    By the KL divergence of q from its symmetrisation, 0 at mean 0 and log 2 far from it.
+    """
     gap = bound_of_the_gram_matrix(mean, scale) - dgp_bound(mean, scale)
     assert -1e-6 < gap < np.log(2.0) + 1e-6
     assert (gap < 1e-6) == (mean == 0.0)
@@ -143,7 +149,10 @@ def of_one_point(kind: str) -> DeepKernelProcess:
 
 
 def test_both_models_have_these_bounds() -> None:
-    """ELBOs of the package at the same posteriors, by Monte Carlo."""
+    """The statement "gain of the Gram matrix" (docs/mathematics.md 3) is of the package's models.
+
+    Their ELBOs at the same posteriors, by Monte Carlo.
+    """
     data = np.zeros([1, 1]), np.array([[TARGET]])
     wishart = of_one_point("DWP")
     posterior = wishart.layers[0].posterior

@@ -48,7 +48,10 @@ def log_jacobian(R: np.ndarray, G: np.ndarray, p: int) -> float:
 @pytest.mark.parametrize("with_b", [False, True])
 @pytest.mark.parametrize(("P", "nu"), CASES)
 def test_the_a_gw_is_closed_under_congruence(P: int, nu: int, with_b: bool) -> None:
-    """G ~ A-GW(A) makes R G R^T ~ A-GW(R A) for any invertible R: its density is q(G) / |J|. So the AB-GW."""
+    """The statement "closure of the A-GW" (docs/mathematics.md 2): so is the AB-GW.
+
+    G ~ A-GW(A) makes R G R^T ~ A-GW(R A) for any invertible R: its density is q(G) / |J|.
+    """
     p = min(P, nu)
     A, R, of_factor = dense(P, 2), dense(P, 3), parameters(P, nu)
     if with_b:
@@ -66,7 +69,9 @@ def test_the_a_gw_is_closed_under_congruence(P: int, nu: int, with_b: bool) -> N
 
 
 def test_the_order_of_inducing_points_is_no_matter_to_the_a_gw_but_is_to_the_gw() -> None:
-    """Of Gram matrices permuted by R, with standard parameters but for one: A-GW(R A) has the density, no GW.
+    """The statement "order of the inducing points" (docs/mathematics.md 2), by draws.
+
+    Of Gram matrices permuted by R, with standard parameters but for one: A-GW(R A) has the density, no GW.
 
     In a GW the law of G_11 is a Gamma; here it is that of G_22 before, which is none.
     """
