@@ -14,7 +14,7 @@ from ..settings import DensitySettings, Settings
 from .deep import train_with_fit
 from .registry import Array, Builder, TrainingRecord, register_model
 
-INFERENCES = ("vi", "iwvi")
+INFERENCES = ("vi", "iwvi", "iwvi-sampled")
 MAX_LAYERS = 4
 HIDDEN_UNITS = ((), (50,), (100, 100))
 """Of the conditional VAEs' hidden layers."""

@@ -100,7 +100,12 @@ def test_every_arrangement_is_a_model() -> None:
     assert {"cvae-0", "cvae-50", "cvae-100-100"} <= names
     published = {result.model for result in paper_results("salimbeni2019")}
     assert published <= names
-    built = model_source("gp-lv-gp:iwvi").build(
+    assert "gp-gp:iwvi-sampled" not in names  # of latent variables' weights
+
+
+@pytest.mark.parametrize("inference", ["vi", "iwvi", "iwvi-sampled"])
+def test_a_name_says_layers_and_bound(inference: str) -> None:
+    built = model_source(f"gp-lv-gp:{inference}").build(
         np.zeros((20, 2)) + np.arange(20)[:, None],
         np.ones((20, 1)),
         depth=0,
@@ -112,7 +117,7 @@ def test_every_arrangement_is_a_model() -> None:
         "LatentVariableLayer",
         "SparseGP",
     ]
-    assert (built.inference, built.num_importance_samples, built.num_data) == ("iwvi", 2, 20)
+    assert (built.inference, built.num_importance_samples, built.num_data) == (inference, 2, 20)
 
 
 @pytest.mark.parametrize("num_steps", [1, 4, 7, 29, 19_999, 20_000, 100_000])
@@ -162,6 +167,12 @@ def test_a_short_run_has_every_metric(model: str) -> None:
     again = run()
     for name in set(scores) - {"seconds", "seconds_per_step", "epoch_seconds"}:
         assert again[name] == scores[name], name
+
+
+def test_a_short_run_with_the_likelihood_in_the_weights() -> None:
+    scores = run_task("diabetes", "lv-gp:iwvi-sampled", task="density", depth=0, settings=SETTINGS)
+    assert np.isfinite(scores["elbo_per_point"])
+    assert np.isfinite(scores["test_log_likelihood_mixture"])
 
 
 def test_points_are_predicted_in_batches_of_a_bounded_size() -> None:
