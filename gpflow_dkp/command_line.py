@@ -71,7 +71,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     fit.add_argument("--depth", type=_depth, help="number of layers, or auto: the best of 1 to 3")
     fit.add_argument(
-        "--kernel", help="squared_exponential, rational_quadratic, relu, or auto: the best of them"
+        "--kernel",
+        help="squared_exponential, rational_quadratic, relu, or auto: the best of them; of dgp also "
+        "relu_features and erf",
     )
     fit.add_argument("--inducing", type=int, help="number of inducing points")
     fit.add_argument("--steps", type=int, help="of training, at most")

@@ -16,6 +16,8 @@ from ..settings import CosineDecay, Decay, Rates, RecipeSettings, Settings
 from .registry import Array, Builder, register_model
 
 KERNELS = ("squared_exponential", "relu")
+KERNELS_OF_FEATURES = ("relu_features", "erf")
+"""With which a deep GP is a Bayesian neural network of finite width."""
 
 
 def _builder(cls: str, **fixed: Any) -> Builder:
@@ -81,6 +83,8 @@ for _kernel in KERNELS:
     register_model(f"diwp:{_kernel}", ignores=(*_UNREAD, "input_bias"))(
         _builder("DIWP", kernel=_kernel)
     )
+for _kernel in KERNELS_OF_FEATURES:
+    _register(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
 
 
 def train_with_fit(

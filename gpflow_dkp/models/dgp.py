@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ..checks import check_inducing_variable, check_seed
 from ..layers import GlobalInducingGP
 from .checks import check_widths
-from .from_data import ModelWithWidths
+from .from_data import KERNELS, KERNELS_OF_FEATURES, ModelWithWidths, kernel_maker
 
 
 class DGP(ModelWithWidths):
@@ -21,7 +21,8 @@ class DGP(ModelWithWidths):
 
     Hidden layer l has `widths[l]` functions with covariance K / nu_l; the next kernel acts on their
     Gram matrix, as in `DWP`. The baseline of [UAI23]. With a linear kernel on the inputs and
-    `gram.ReLUFeatures` after each hidden layer it is a Bayesian neural network of those widths.
+    `gram.ReLUFeatures` after each hidden layer it is a Bayesian neural network of those widths;
+    `from_data(kernel="relu_features")`, or "erf", makes one with biases.
 
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
     :param widths: number of functions of each hidden layer, one fewer than kernels.
@@ -67,3 +68,7 @@ class DGP(ModelWithWidths):
             for i, (kernel, width) in enumerate(zip(kernels[:-1], widths, strict=True))
         ]
         super().__init__(layers, kernels[-1], likelihood, inducing_variable, **settings)
+
+    @classmethod
+    def _kernel_maker(cls, kernel: str | Kernel) -> Callable[..., Kernel]:
+        return kernel_maker(kernel, KERNELS | KERNELS_OF_FEATURES)

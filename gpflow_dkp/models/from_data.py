@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,7 +11,15 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import ArcCosine, Kernel, RationalQuadratic, SquaredExponential, Stationary
+from gpflow.kernels import (
+    ArcCosine,
+    Constant,
+    Kernel,
+    Linear,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+)
 from gpflow.likelihoods import Likelihood
 from sklearn.cluster import KMeans
 from typing_extensions import Self
@@ -24,7 +32,7 @@ from ..checks import (
     check_positive_integer,
     check_seed,
 )
-from ..gram import FeatureBlocks, GramBlocks, InputBlocks, Shifted
+from ..gram import FeatureBlocks, FeatureKernel, GramBlocks, InputBlocks, Shifted
 from ..layers import GramLayer, OutputGP, OutputLayer
 from .checks import check_arrays, check_num_latent_gps, check_targets, num_latent_gps_for
 from .deep_kernel_process import DeepKernelProcess
@@ -96,7 +104,8 @@ class DeepModel(DeepKernelProcess):
         :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D; for models with widths.
         :param kernel: "squared_exponential", "rational_quadratic" or "relu", the arc-cosine kernel of order
-            1; or a GPflow kernel, of which every layer gets a copy as it is.
+            1; of `DGP` also "relu_features" or "erf", a Bayesian neural network whose hidden layers have
+            `width` units; or a GPflow kernel, of which every layer gets a copy as it is.
         :param ard: learn a scale of each input feature: a lengthscale or weight variance, or `DIWP`'s
             `input_scale`. Of images they can overfit.
         :param input_bias: learn a shift of each input feature, as [ICML21] does; a stationary kernel
@@ -115,7 +124,8 @@ class DeepModel(DeepKernelProcess):
         with logarithmic_parameters():
             likelihood = likelihood or gpflow.likelihoods.Gaussian(0.1)
             check_targets(likelihood, Y)
-            kernels = cls._kernels_from_data(kernel_maker(kernel), X.shape[1], depth, ard)
+            make_kernel = cls._kernel_maker(kernel)
+            kernels = cls._kernels_from_data(make_kernel, X.shape[1], depth, ard)
             if input_bias:
                 settings = cls._with_input_bias(kernels, X.shape[1]) | settings
         settings = {"num_latent_gps": num_latent_gps_for(likelihood, Y), **settings}
@@ -147,6 +157,11 @@ class DeepModel(DeepKernelProcess):
         if width is not None:
             raise ValueError(f"width: got {brief(width)}, {cls.__name__} has no widths")
         return {}
+
+    @classmethod
+    def _kernel_maker(cls, kernel: str | Kernel) -> Callable[..., Kernel]:
+        """As `kernel_maker`, by the names of the kernels that the model can have."""
+        return kernel_maker(kernel)
 
     @classmethod
     def _kernels_from_data(
@@ -224,22 +239,43 @@ def relu(num_features: int | None = None, *, ard: bool = True) -> Kernel:
     return kernel
 
 
+def units(activation: str) -> Callable[..., Kernel]:
+    """Weights and biases of a network, on inputs or on units of the layer before ([ICML21] section 4).
+
+    Many units of "relu" are the kernel `relu`, whose bias these have too.
+    """
+
+    def make(num_features: int | None = None, *, ard: bool = True) -> Kernel:
+        weights: Kernel = FeatureKernel(activation)
+        if num_features is not None:
+            weights = Linear(np.full(num_features if ard else (), 1.0 / num_features))
+        return weights + Constant(0.5)
+
+    return make
+
+
 KERNELS = {
     "squared_exponential": stationary(SquaredExponential),
     "rational_quadratic": stationary(RationalQuadratic),
     "relu": relu,
 }
 
+KERNELS_OF_FEATURES = {"relu_features": units("relu"), "erf": units("erf")}
+"""Of layers that draw features."""
 
-def kernel_maker(kernel: str | Kernel) -> Callable[..., Kernel]:
+
+def kernel_maker(
+    kernel: str | Kernel, kernels: Mapping[str, Callable[..., Kernel]] = KERNELS
+) -> Callable[..., Kernel]:
     """A function of the number of features, or of nothing for a kernel on Gram matrices.
 
     :param kernel: a name, or a kernel to copy.
+    :param kernels: by name.
     """
     if isinstance(kernel, Kernel):
         return lambda num_features=None, *, ard=True: gpflow.utilities.deepcopy(kernel)
-    check_choice("kernel", kernel, tuple(KERNELS))
-    return KERNELS[kernel]
+    check_choice("kernel", kernel, tuple(kernels))
+    return kernels[kernel]
 
 
 def cluster(

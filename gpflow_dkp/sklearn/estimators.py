@@ -35,9 +35,9 @@ class DeepEstimator(Estimator):
     :param precision: as in `gpflow_dkp.models.DWP`. With single precision in the backward products alone, the
         default, training ends at the same bounds sooner, and predictions are as precise.
 
-    With "auto" one model is trained for each depth from 1 to 3, for each kernel that has a name, or for each
-    pair of them, and that of the highest bound is kept. Each takes `num_steps`; `max_seconds` is the time of
-    all of them.
+    With "auto" one model is trained for each depth from 1 to 3, for each kernel that all have by name, or for
+    each pair of them, and that of the highest bound is kept. Each takes `num_steps`; `max_seconds` is the
+    time of all of them.
 
     Other parameters as in `Estimator`. Further attributes after `fit`: `depth_`, `kernel_`, and of what was
     compared `comparison_`, dictionaries of "depth", "kernel", "bound" per row, "seconds" and "failure", best

@@ -18,7 +18,7 @@ from bayesian_benchmarks import (
     run_task,
 )
 from bayesian_benchmarks.models import model_source, train_with_fit
-from bayesian_benchmarks.tasks import metrics_of
+from bayesian_benchmarks.tasks import list_tasks, metrics_of
 from bayesian_benchmarks.tasks.regression import evaluate
 from bayesian_benchmarks.tasks.training import elbo_per_point
 
@@ -54,6 +54,21 @@ def test_builders_follow_the_protocol(name: str) -> None:
     assert model.inducing_variable.num_inducing == 8
     assert model.num_data == 398
     assert model.num_samples == 2
+
+
+@pytest.mark.parametrize("name", ["relu_features", "erf"])
+def test_networks_of_finite_width_are_deep_gps(name: str) -> None:
+    """Hidden layers as wide as the data have features, whose units the next kernel is made of."""
+    model = build(f"dgp:{name}", depth=3)
+    assert [layer.width for layer in model.hidden_layers] == [10, 10]
+    activations = [kernel.kernels[0].activation for kernel in model.kernels[1:]]
+    assert activations == [name.removesuffix("_features")] * 2
+    assert (model.num_data, model.num_samples) == (398, 2)
+    scores = run_task("diabetes", f"dgp:{name}", settings=SETTINGS)
+    assert np.isfinite(scores["elbo_per_point"])
+    assert {"regression", "classification"} <= {
+        task for task in list_tasks() if f"dgp:{name}" in list_models(task)
+    }
 
 
 def test_a_bound_that_is_compiled_is_the_eager_one(monkeypatch: pytest.MonkeyPatch) -> None:

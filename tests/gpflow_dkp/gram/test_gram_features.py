@@ -17,7 +17,8 @@ from gpflow_dkp.gram import (
     KernelNotComputableFromGram,
     ReLUFeatures,
 )
-from gpflow_dkp.models import DGP, DIWP, DWP
+from gpflow_dkp.models import DGP, DIWP, DWP, NNGP
+from gpflow_dkp.models.from_data import KERNELS_OF_FEATURES, relu
 
 S, M, N, D = 3, 4, 5, 7
 
@@ -157,3 +158,54 @@ def test_network_is_trained_as_a_deep_gp() -> None:
         elbo = network.elbo(data, seed=0)
     for gradient in tape.gradient(elbo, network.trainable_variables):
         assert np.all(np.isfinite(gradient))
+
+
+# Networks from data
+
+PHI: dict[str, Any] = {
+    "relu_features": lambda x: np.sqrt(2.0) * np.maximum(x, 0.0),
+    "erf": scipy.special.erf,
+}
+
+
+@pytest.mark.parametrize("name", KERNELS_OF_FEATURES)
+@pytest.mark.parametrize("ard", [True, False])
+def test_a_network_from_data_has_the_covariances_of_its_weights_and_biases(
+    name: str, ard: bool
+) -> None:
+    """E (w x + b) (w x' + b) of weights of variance 1 / fan-in and biases of variance 1/2."""
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    model = DGP.from_data(X, X[:, :1], depth=3, width=D, num_inducing=4, kernel=name, ard=ard)
+    first, *others = model.kernels
+    np.testing.assert_allclose(first(X), X @ X.T / 2.0 + 0.5, rtol=1e-12)
+    assert first.kernels[0].variance.shape == ([2] if ard else [])
+    features = blocks()
+    units = [
+        PHI[name](np.sqrt(D) * np.asarray(part)) for part in (features.inducing, features.data)
+    ]
+    expected = units[0] @ units[1] / D + 0.5
+    assert [layer.width for layer in model.hidden_layers] == [D, D]
+    for kernel in others:
+        np.testing.assert_allclose(gram.covariance(kernel, features).it, expected, rtol=1e-12)
+
+
+def test_many_units_from_data_are_the_relu_kernel_from_data() -> None:
+    rng, width = np.random.default_rng(0), 400_000
+    X = rng.normal(size=(M, 3))
+    inputs, units = (KERNELS_OF_FEATURES["relu_features"](*given) for given in ((3,), ()))
+    features = np.linalg.cholesky(inputs(X)) @ rng.normal(size=(M, width)) / np.sqrt(width)
+    limit = relu(3)(X).numpy()
+    # As above: six standard errors of the mean over the units.
+    scale = np.sqrt(np.outer(np.diag(limit), np.diag(limit)))
+    error = np.abs(units(features) - 0.5 - limit) / (np.sqrt(6.0 / width) * scale)
+    assert np.max(error) < 6.0
+
+
+@pytest.mark.parametrize("model", [DIWP, DWP, NNGP])
+def test_other_models_have_no_such_kernel_by_name(model: Any) -> None:
+    X = np.eye(4)
+    line = r"^kernel: got 'erf', choose one of squared_exponential, rational_quadratic, relu$"
+    with pytest.raises(ValueError, match=line):
+        model.from_data(X, X[:, :1], kernel="erf")
+    with pytest.raises(ValueError, match=r"choose one of .*, relu, relu_features, erf$"):
+        DGP.from_data(X, X[:, :1], kernel="sin")
