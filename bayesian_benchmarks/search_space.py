@@ -185,7 +185,7 @@ def _checked(
             found = Interval(float(found.low), float(found.high), found.log)
     for settings in reading:
         for value in found.examples:
-            with_setting(settings, name, value)
+            source.check_settings(with_setting(settings, name, value))
     return found
 
 

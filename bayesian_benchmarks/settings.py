@@ -155,12 +155,14 @@ class GWISettings(BaseModel):
     """Candidates for the mean of `gwi-net-selected`."""
     epsilon: float = Field(default=0.01, gt=0, lt=1)
     """Of the robust-max likelihood of classes."""
-    distance: Literal["squared", "root", "published"] = "squared"
-    """Wasserstein distance of the objective, as in `gpflow_dkp.models.GWI`."""
+    distance: Literal["squared", "root", "published", "kl"] = "squared"
+    """Of the objective, as in `gpflow_dkp.models.GWI`; "kl" for `gwi-svgp` alone."""
     cross_term: Literal["nystrom", "eigenvalues", "exact"] = "nystrom"
     """Its estimator."""
     num_cross_points: Count = 50
     """Points of the estimate, at most a batch's."""
+    separate_kernels: bool = False
+    """Whether each class, or each of several targets, has a kernel of its own."""
 
     @field_validator("inducing_factors", "noise_variances", "step_fractions")
     @classmethod

@@ -24,6 +24,7 @@ from scipy import stats
 from .checks import (
     brief,
     check_choice,
+    check_flag,
     check_positive,
     check_positive_integer,
     check_positive_integers,
@@ -33,8 +34,7 @@ from .means import Mean, as_mean
 from .models import GWI
 from .models.checks import check_arrays, check_likelihood
 from .models.from_data import kernel_maker, logarithmic_parameters
-from .models.gwi_from_data import latent_targets
-from .models.marginal_likelihood import marginal_likelihood_start
+from .models.gwi_from_data import latent_targets, one_for_each_output, start_kernels
 from .networks import ACTIVATIONS
 from .training import History, TrainingFailed, fit
 from .training.arguments import (
@@ -237,12 +237,13 @@ def select_gwi(
     mean: Literal["net", "svgp"] | Mean = "net",
     likelihood: Likelihood | None = None,
     kernel: Kernel | str = "squared_exponential",
+    separate_kernels: bool = False,
     networks: Sequence[Network] | None = None,
     noise_variances: Sequence[float] = (0.3, 0.1),
     inducing_factors: Sequence[float] = (0.5, 1.0, 2.0),
     protocol: CrossValidation | HoldOut | None = None,
     training: Training | None = None,
-    distance: Literal["squared", "root", "published"] = "squared",
+    distance: Literal["squared", "root", "published", "kl"] = "squared",
     cross_term: Literal["nystrom", "eigenvalues", "exact"] | CrossTerm = "nystrom",
     num_cross_points: int | None = None,
     seed: int = 0,
@@ -264,6 +265,7 @@ def select_gwi(
         noise.
     :param kernel: "squared_exponential", "rational_quadratic" or "relu" with ARD, or a GPflow kernel to start
         from, itself left as it is.
+    :param separate_kernels: one kernel for each output or class, as in `GWI.from_data`.
     :param networks: candidates for the mean "net", default the paper's two layers of 10.
     :param noise_variances: candidates for targets.
     :param inducing_factors: candidates for the number of inducing points, in square roots of N; at most N
@@ -293,6 +295,7 @@ def select_gwi(
     X, Y = check_arrays(X, Y)
     check_candidates("noise_variances", noise_variances)
     check_candidates("inducing_factors", inducing_factors)
+    check_flag("separate_kernels", separate_kernels)
     check_seed("seed", seed)
     check_directory(checkpoint_dir)
     check_seconds("checkpoint_seconds", checkpoint_seconds)
@@ -319,6 +322,7 @@ def select_gwi(
         mean=mean,
         likelihood=likelihood,
         kernel=kernel,
+        separate_kernels=separate_kernels,
         settings={"distance": distance, "cross_term": cross_term},
         num_cross_points=num_cross_points,
         training=training,
@@ -367,6 +371,7 @@ class _Search:
     mean: Literal["net", "svgp"] | Mean
     likelihood: Likelihood | None
     kernel: Kernel | str
+    separate_kernels: bool
     settings: dict[str, Any]
     num_cross_points: int | None
     training: Training
@@ -476,12 +481,14 @@ class _Search:
         return candidate, trained
 
     def _find_kernel(self, data: Data) -> float:
-        """Fit the kernel by the marginal likelihood of data, and return its noise variance."""
+        """Fit the kernel, or each output's, by data's marginal likelihood, and return the noise variance."""
         X, Y = data
         targets = latent_targets(self.likelihood, Y)
         with logarithmic_parameters():
             self.kernel = kernel_maker(self.kernel)(X.shape[1])
-            return marginal_likelihood_start(self.kernel, X, targets, seed=self.seed)
+            if self.separate_kernels:
+                self.kernel = one_for_each_output(self.kernel, targets.shape[1])
+            return start_kernels(self.kernel, X, targets, self.seed)
 
     def _build(self, data: Data, candidate: Candidate) -> GWI:
         """An untrained model."""

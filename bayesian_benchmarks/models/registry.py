@@ -94,6 +94,10 @@ class Trainer(Protocol):
         """Train the model."""
 
 
+def accept(settings: Settings) -> None:
+    """Of a model that can have any settings."""
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """A registered model: the arguments of `register_model`.
@@ -114,6 +118,7 @@ class ModelSource:
     tasks: tuple[str, ...] | None = None
     ignores: tuple[str, ...] = ()
     min_depth: int = 1
+    check_settings: Callable[[Settings], None] = accept
 
     def is_for(self, task: str) -> bool:
         """Whether it can be run in a task."""
@@ -135,6 +140,7 @@ class ModelSource:
             raise ConfigError(
                 f"{self.name} has a depth of at least {self.min_depth}, got {depth}; say which with --depths."
             )
+        self.check_settings(settings)
 
     def read(self, settings: Settings) -> Settings:
         """The settings with what the model ignores at its default: what else a run's numbers depend on."""
@@ -167,6 +173,7 @@ def register_model(
     tasks: tuple[str, ...] | None = None,
     ignores: tuple[str, ...] = (),
     min_depth: int = 1,
+    check_settings: Callable[[Settings], None] = accept,
 ) -> Callable[[Builder], Builder]:
     """Decorator that makes a `Builder` known as model `name`.
 
@@ -178,6 +185,7 @@ def register_model(
     :param ignores: settings that it does not read, such as "ard" or "gwi.networks": they are at their
         defaults when it is built and trained, and another value makes no other run.
     :param min_depth: 0 where the name says the layers.
+    :param check_settings: raises `ConfigError` for settings that it cannot have, before anything is trained.
     :raises BenchmarkError: the name belongs to another builder.
 
     >>> from bayesian_benchmarks.models import list_models, register_model
@@ -193,7 +201,15 @@ def register_model(
         if known is not None and _identity(known.build) != _identity(build):
             raise BenchmarkError(f"Model {name!r} is registered already; choose another name.")
         _SOURCES[name] = ModelSource(
-            name, build, train, uses_tensorflow, settings, tasks, ignores, min_depth
+            name,
+            build,
+            train,
+            uses_tensorflow,
+            settings,
+            tasks,
+            ignores,
+            min_depth,
+            check_settings,
         )
         return build
 

@@ -17,13 +17,21 @@ from ..datasets.registry import check_split
 from ..errors import ConfigError, DataFileError
 from ..experiment import Experiment
 from ..models import model_source
-from ..settings import OF_PAPERS_SCHEDULE, RecipeSettings, Settings
+from ..settings import OF_PAPERS_SCHEDULE, Settings
 from ..store import ResultRow, RunKey, digest_of
 from ..tasks import find_task
 from .environment import code_digest
 
 UNKNOWN = "unknown"
 """The digest of data that cannot be had."""
+
+NOT_IN_OLDER_KEYS = {
+    "input_bias": False,
+    "schedule.beta_1": 0.9,
+    "schedule.antithetic": False,
+    "gwi.separate_kernels": False,
+}
+"""Settings that a key leaves out where they have these values, as in rows from before there were such."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,11 @@ class Run:
         unread = ("schedule",) if settings.get("schedule") is None else OF_PAPERS_SCHEDULE
         for name in unread:
             settings.pop(name, None)
-        # As in the keys of rows from before there were these.
-        if not settings.get("input_bias"):
-            settings.pop("input_bias", None)
-        schedule = settings.get("schedule", {})
-        for name in {"beta_1", "antithetic"} & set(schedule):
-            if schedule[name] == RecipeSettings.model_fields[name].default:
-                del schedule[name]
+        for name, value in NOT_IN_OLDER_KEYS.items():
+            outer, _, inner = name.rpartition(".")
+            holder = (settings.get(outer) or {}) if outer else settings
+            if holder.get(inner) == value:
+                del holder[inner]
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.data:
             content["data"] = self.data

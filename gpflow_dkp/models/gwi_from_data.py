@@ -138,9 +138,9 @@ class GWIFromData:
                 check_choice("kernel", kernel, tuple(KERNELS))
                 kernel = KERNELS[kernel](X.shape[1])
             if separate_kernels:
-                kernel = SeparateIndependent([deepcopy(kernel) for _ in range(targets.shape[1])])
+                kernel = one_for_each_output(kernel, targets.shape[1])
             if num_marginal_points:
-                found = _start_kernels(kernel, X, targets, num_marginal_points, seed)
+                found = start_kernels(kernel, X, targets, seed, num_points=num_marginal_points)
                 noise_variance = found if noise_variance is None else noise_variance
             elif noise_variance is None:
                 raise ValueError(
@@ -162,10 +162,18 @@ class GWIFromData:
         return model
 
 
-def _start_kernels(
-    kernel: Kernel, X: np.ndarray, targets: np.ndarray, num_points: int, seed: int
+def one_for_each_output(kernel: Kernel, num_outputs: int) -> SeparateIndependent:
+    """Copies of a kernel, with parameters of their own."""
+    return SeparateIndependent([deepcopy(kernel) for _ in range(num_outputs)])
+
+
+def start_kernels(
+    kernel: Kernel, X: np.ndarray, targets: np.ndarray, seed: int, *, num_points: int = 500
 ) -> float:
-    """Fit a kernel, or each output's, in place; the noise variance found, of several kernels the mean."""
+    """Fit a kernel, or each output's, in place by `marginal_likelihood_start`.
+
+    :returns: the noise variance found, of several kernels the mean.
+    """
     parts = [(kernel, targets)]
     if isinstance(kernel, SeparateIndependent):
         children = kernels_of_outputs("kernel", kernel, targets.shape[1])

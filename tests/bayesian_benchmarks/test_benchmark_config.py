@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from bayesian_benchmarks import Experiment, Settings, expand, load_experiment
+from bayesian_benchmarks import Experiment, Settings, expand, load_experiment, run_task
 from bayesian_benchmarks.errors import BenchmarkError, ConfigError, UnknownNameError
 from bayesian_benchmarks.models.deep import as_recipe
 from bayesian_benchmarks.settings import DensitySettings, GWISettings, schedule_name
+from bayesian_benchmarks.tasks import find_task
 
 LARGE = ("kin8nm", "naval", "power", "protein")
 UCI = ("boston", "concrete", "energy", "wine", "yacht", *LARGE)
@@ -166,6 +167,50 @@ def test_a_learned_shift_of_the_inputs_is_in_the_key_where_it_is_asked_for() -> 
     assert json.loads(with_bias.settings_json)["input_bias"] is True
     svgp = expand(experiment(models=["svgp"], settings={"input_bias": True}))[0]
     assert "input_bias" not in svgp.settings_json
+
+
+def test_separate_kernels_are_in_the_key_where_they_are_asked_for() -> None:
+    without, separate, unsaid = (
+        json.loads(expand(experiment(models=["gwi-svgp"], settings=settings))[0].settings_json)
+        for settings in (
+            {"gwi": {"separate_kernels": False}},
+            {"gwi": {"separate_kernels": True}},
+            {"gwi": {}},
+        )
+    )
+    assert without == unsaid
+    assert "separate_kernels" not in without["gwi"]
+    assert separate["gwi"] == without["gwi"] | {"separate_kernels": True}
+    dgp = expand(experiment(settings={"gwi": {"separate_kernels": True}}))[0]
+    assert dgp.key == expand(experiment())[0].key
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "dataset"),
+    [
+        ("gwi-net", "regression", "diabetes"),
+        ("gwi-net-selected", "regression", "diabetes"),
+        ("gwi-cnn", "classification", "digits"),
+    ],
+)
+def test_a_divergence_that_is_infinite_is_refused_before_anything_is_trained(
+    model: str, task: str, dataset: str
+) -> None:
+    line = (
+        f"^{model}: got the distance kl, which is infinite for a network; choose one of squared, root, "
+        "published, or gwi-svgp\\.$"
+    )
+    given: dict[str, Any] = {
+        "task": task,
+        "datasets": [dataset],
+        "settings": {"gwi": {"distance": "kl"}},
+    }
+    with pytest.raises(ConfigError, match=line):
+        expand(experiment(models=[model], **given))
+    with pytest.raises(ConfigError, match=line):
+        run_task(dataset, model, settings=find_task(task).settings(**given["settings"]))
+    (run,) = expand(experiment(models=["gwi-svgp"], **given))
+    assert json.loads(run.settings_json)["gwi"]["distance"] == "kl"
 
 
 def test_a_schedule_stands_in_place_of_what_it_replaces_in_a_runs_key() -> None:

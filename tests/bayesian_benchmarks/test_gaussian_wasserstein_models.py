@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gpflow
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -95,6 +97,7 @@ def test_settings_are_arguments(given: Callable[..., dict[str, Any]]) -> None:
         "inducing_factors": (0.3,),
         "protocol": HoldOut(validation_steps=10, patience=2),
         "training": Training(20, 50, ((0.0, 0.01),), 0),
+        "separate_kernels": False,
         "distance": "root",
         "cross_term": "eigenvalues",
         "num_cross_points": 10,
@@ -108,6 +111,8 @@ def test_settings_are_arguments(given: Callable[..., dict[str, Any]]) -> None:
     sparse = given("svgp", settings)
     assert (sparse["mean"], sparse["networks"]) == ("svgp", None)
     assert given("net", with_gwi(cross_term="exact"))["num_cross_points"] is None
+    separate = given("svgp", with_gwi(separate_kernels=True, distance="kl"), 3)
+    assert (separate["separate_kernels"], separate["distance"]) == (True, "kl")
 
 
 def test_protocols_and_schedules_are_arguments(given: Callable[..., dict[str, Any]]) -> None:
@@ -141,19 +146,25 @@ def test_what_is_for_other_data_is_refused() -> None:
         train(SelectedGWI("cnn", SETTINGS, 0))
 
 
-def test_what_is_chosen_does_not_depend_on_the_test_part(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[SelectedGWI]:
+    """Those that are trained."""
+    found: list[SelectedGWI] = []
+    train = SelectedGWI.train
+
+    def train_and_keep(self: SelectedGWI, *arguments: Any, **keywords: Any) -> Any:
+        found.append(self)
+        return train(self, *arguments, **keywords)
+
+    monkeypatch.setattr(SelectedGWI, "train", train_and_keep)
+    return found
+
+
+def test_what_is_chosen_does_not_depend_on_the_test_part(models: list[SelectedGWI]) -> None:
     """Neither which model, nor its temperature, nor what it predicts."""
     dataset = get_dataset("diabetes", 0)
     small = replace(dataset, X_train=dataset.X_train[:90], Y_train=dataset.Y_train[:90])
     other = replace(small, X_test=-small.X_test[:5], Y_test=7.0 + small.Y_test[:5])
-    models: list[SelectedGWI] = []
-    train = SelectedGWI.train
-
-    def train_and_keep(self: SelectedGWI, *arguments: Any, **keywords: Any) -> Any:
-        models.append(self)
-        return train(self, *arguments, **keywords)
-
-    monkeypatch.setattr(SelectedGWI, "train", train_and_keep)
     scores = [run_task(part, "gwi-svgp", depth=1, settings=SETTINGS) for part in (small, other)]
     ours, theirs = (model.selection for model in models)
     assert len(ours.candidates) == 2
@@ -168,6 +179,37 @@ def test_what_is_chosen_does_not_depend_on_the_test_part(monkeypatch: pytest.Mon
         assert np.isfinite(score["test_log_likelihood_best_candidate"])
     assert scores[0]["seconds"] == ours.seconds
     assert not models[0].objective_is_bound
+
+
+def test_the_kullback_leibler_divergence_gives_the_bound_of_gpflow(
+    models: list[SelectedGWI],
+) -> None:
+    dataset = get_dataset("diabetes", 0)
+    data = dataset.X_train[:90], dataset.Y_train[:90]
+    small = replace(dataset, X_train=data[0], Y_train=data[1])
+    scores = run_task(small, "gwi-svgp", depth=1, settings=with_gwi(distance="kl"))
+    chosen = models[0].selection.model
+    svgp = gpflow.models.SVGP(
+        chosen.kernel,
+        chosen.likelihood,
+        chosen.inducing_variable,
+        q_mu=chosen.q_mu,
+        q_sqrt=chosen.q_sqrt,
+    )
+    assert scores["elbo_per_point"] == pytest.approx(float(svgp.elbo(data)) / 90, rel=1e-9)
+    assert models[0].objective_is_bound
+    assert "objective_per_point" not in scores
+
+
+def test_classes_with_a_kernel_each(models: list[SelectedGWI]) -> None:
+    gwi = GWI.model_copy(update={"separate_kernels": True})
+    changes = {"gwi": gwi, "num_steps": 1, "likelihood": "softmax"}
+    settings = CLASSES.model_copy(update=changes)
+    scores = run_task("iris", "gwi-svgp", depth=1, settings=settings)
+    assert scores["accuracy"] > 0.5
+    lengthscales = [k.lengthscales.numpy() for k in models[0].selection.model.kernel.kernels]
+    assert np.shape(lengthscales) == (3, 4)
+    assert all(np.min(np.ptp(pair, 0)) > 0 for pair in itertools.combinations(lengthscales, 2))
 
 
 def of_three_classes(dataset: Any, num_train: int) -> Any:
@@ -208,6 +250,7 @@ def test_other_distributions() -> None:
         ("aitchison2021", {"ard": False}, {"all"}),
         ("wild2022", {"gwi": {"networks": NETWORKS}}, {"gwi-net-selected"}),
         ("wild2022", {"gwi": {"num_folds": 3}}, {"gwi-net", "gwi-net-selected", "gwi-svgp"}),
+        ("wild2022", {"gwi": {"separate_kernels": False}}, set()),
     ],
 )
 def test_rows_are_found_by_the_settings_that_their_model_reads(

@@ -97,6 +97,14 @@ def test_what_cannot_be_searched_is_one_line(words: list[str], message: str) -> 
     assert "\n" not in str(raised.value)
 
 
+def test_a_model_is_searched_among_settings_that_it_can_have() -> None:
+    word = "gwi.distance=squared,kl"
+    with pytest.raises(ConfigError, match=r"^gwi-net: got the distance kl, .*, or gwi-svgp\.$"):
+        space(word, source=GWI)
+    sparse = space(word, source=model_source("gwi-svgp"))
+    assert sparse == {"gwi.distance": Choice(("squared", "kl"))}
+
+
 def test_a_number_is_the_first_rate_of_the_schedule_in_use() -> None:
     paper = with_setting(Settings(), "learning_rate", 0.1)
     assert paper.learning_rate == ((0.0, 0.1), (0.5, pytest.approx(0.01)))

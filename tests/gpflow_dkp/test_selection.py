@@ -243,7 +243,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> Untrained:
     def use(train: Fit = lambda model, data, **settings: History()) -> None:
         monkeypatch.setattr(selection, "fit", train)
 
-    monkeypatch.setattr(selection, "marginal_likelihood_start", lambda *data, **settings: 0.2)
+    monkeypatch.setattr(selection, "start_kernels", lambda *data: 0.2)
     use()
     return use
 
@@ -327,6 +327,24 @@ def test_a_training_has_the_settings_a_folder_and_callbacks(
     assert (calls[0]["validation_steps"], calls[0]["patience"]) == (10, 2)
 
 
+def test_a_kernel_for_each_class_is_that_of_its_indicator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by the marginal likelihood of the rows that are not held out, then fixed."""
+    monkeypatch.setattr(selection, "fit", lambda model, data, **settings: History())
+    monkeypatch.setattr(selection, "temper", lambda *arguments: 0.0)
+    labels = (X[:, :1] > 0.0) + 1.0 * (X[:, :1] > 1.0)
+    settings = {"likelihood": MultiClass(3), "mean": "svgp", "separate_kernels": True}
+    model = select(labels, **settings, distance="kl").model
+    (rows, of_rows), _ = split_validation((X, labels), 0)
+    of_second = (3.0 * (of_rows == 1) - 1.0) / np.sqrt(2.0)
+    alone = GWI.from_data(rows, of_second, mean="svgp", num_inducing=3).kernel
+    first, second, _ = model.kernel.kernels
+    np.testing.assert_allclose(second.lengthscales, alone.lengthscales, rtol=1e-6)
+    np.testing.assert_allclose(second.variance, alone.variance, rtol=1e-6)
+    assert abs(first.lengthscales.numpy() / alone.lengthscales.numpy() - 1.0).max() > 0.01
+    assert not model.kernel.trainable_variables
+    assert model.objective_is_bound
+
+
 @pytest.mark.parametrize(
     ("likelihood", "num_classes"), [(MultiClass(3), 3), (MultiClass(2), 2), (Bernoulli(), 2)]
 )
@@ -335,11 +353,11 @@ def test_labels_start_at_the_noise_of_their_indicators(
 ) -> None:
     labels, found_on = np.minimum(LABELS, num_classes - 1.0), []
 
-    def start(kernel: Any, X: np.ndarray, targets: np.ndarray, **settings: Any) -> float:
+    def start(kernel: Any, X: np.ndarray, targets: np.ndarray, seed: int) -> float:
         found_on.append(targets)
         return 0.25
 
-    monkeypatch.setattr(selection, "marginal_likelihood_start", start)
+    monkeypatch.setattr(selection, "start_kernels", start)
     monkeypatch.setattr(selection, "temper", lambda *arguments: 0.0)
     chosen = select(
         labels,
@@ -477,6 +495,8 @@ def test_a_density_that_is_not_finite_never_wins(
         ),
         ({"kernel": "matern"}, r"kernel: got 'matern', choose one of .*"),
         ({"distance": "W2"}, r"distance: got 'W2', choose one of .*"),
+        ({"distance": "kl"}, r"distance: got 'kl' with the mean MultilayerPerceptron, .*"),
+        ({"separate_kernels": 3}, r"separate_kernels: got 3, needs True or False"),
         ({"seed": -1}, r"seed: got -1, needs an integer of at least 0"),
         ({"checkpoint_dir": ""}, r"checkpoint_dir: got an empty path, .*"),
         ({"callbacks": [3]}, r"callbacks: got 3 among them, needs functions"),
