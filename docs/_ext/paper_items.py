@@ -1,8 +1,8 @@
 """The directive `paper-items NAME`: docs/paper_items/NAME.csv as a table.
 
 Its column `here` holds names separated by semicolons: a dotted Python name, `config:NAME` of a benchmark
-config, or a file of the repository, with `::test_name` of a test or `#anchor` of a page, which
-tests/docs/test_paper_items.py checks.
+config, `model:NAME` of a benchmark model, or a file of the repository, with `::test_name` of a test or
+`#anchor` of a page, which tests/docs/test_paper_items.py checks.
 """
 
 from __future__ import annotations

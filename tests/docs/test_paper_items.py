@@ -13,6 +13,7 @@ import pytest
 
 import bayesian_benchmarks
 import gpflow_dkp.models
+from bayesian_benchmarks.models import find_model
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "paper_items"
@@ -40,6 +41,9 @@ def problem(name: str) -> str | None:
     if name.startswith("config:"):
         path = f"bayesian_benchmarks/configs/{name.removeprefix('config:')}.yaml"
         return None if (ROOT / path).is_file() else f"{path} is not there"
+    if name.startswith("model:"):
+        model = name.removeprefix("model:")
+        return None if find_model(model) else f"{model} is no model of the benchmark"
     if "/" not in name:
         return None if is_in_python(name) else f"{name} cannot be imported"
     path, test, function = name.partition("::")
@@ -194,6 +198,8 @@ def test_what_names_an_item(text: str, item: str, expected: bool) -> None:
         ("numpy.linalg", "cannot be imported"),
         ("config:ober2023", None),
         ("config:ober2024", "ober2024.yaml is not there"),
+        ("model:lv-gp-gp:iwvi", None),
+        ("model:lv-gp-gp:hmc", "lv-gp-gp:hmc is no model of the benchmark"),
         ("scripts/plot_prior.py", None),
         ("scripts/plot_posterior.py", "is not there"),
         ("tests/docs/test_paper_items.py::test_the_names_exist", None),
