@@ -1,4 +1,4 @@
-"""Draw Gaussian Wasserstein inference's bands and spectrum, as figures 1, 2 and 4 of [NeurIPS22]."""
+"""Draw Gaussian Wasserstein inference's bands and spectrum beside other models', on made-up data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from bayesian_benchmarks.errors import BenchmarkError, ConfigError
 from bayesian_benchmarks.report.figures import check_picture
 
 DESCRIPTION = """\
-Three pictures of Gaussian Wasserstein inference (GWI), from made-up data.
+Three pictures of Gaussian Wasserstein inference (GWI), from made-up data. They show what figures 1, 2
+and 4 of [NeurIPS22] show, with other data and models; the gallery's plot_14_neurips22.py redraws those.
 fits: GWI with a network as mean (GWI-net), GWI with SVGP's mean (GWI-SVGP) and GPflow's SVGP on a line
-with a gap; the bands widen in the gap and beyond the data (figure 1).
+with a gap; the bands widen in the gap and beyond the data.
 plane: inputs in two clusters of the plane; the predictive deviation of GWI-net, of Monte Carlo dropout
-and of exact GP regression, with the slice through both clusters below (figure 2).
+and of exact GP regression, with the slice through both clusters below.
 spectrum: the eigenvalues of the Wasserstein distance's cross term, which decay fast, and are neither
-real nor positive where the distance's points are a part of the batch (figure 4)."""
+real nor positive where the distance's points are a part of the batch."""
 
 EPILOG = """\
 A fifth of the data is held out, drawn as open circles: GWI chooses its temperature by it, dropout its
@@ -109,7 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# Figure 1
+# A line with a gap
 
 
 def line_data(seed: int) -> Data:
@@ -142,7 +143,7 @@ def draw_fits(figure: Any, steps: int, seed: int) -> None:
     _draw_legend(figure, axes[0])
 
 
-# Figure 2
+# Two clusters of the plane
 
 
 def plane_data(seed: int) -> Data:
@@ -195,7 +196,7 @@ def draw_plane(figure: Any, steps: int, seed: int) -> None:
     _draw_legend(figure, lower[0], upper[0])
 
 
-# Figure 4
+# Eigenvalues of the cross term
 
 
 def spectrum_data(seed: int) -> Data:

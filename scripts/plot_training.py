@@ -34,26 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _draw(arguments: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
-    from bayesian_benchmarks.report.figures import check_picture
+    from bayesian_benchmarks.report.figures import check_picture, training_curves
     from bayesian_benchmarks.report.sources import open_source
 
     check_picture(arguments.output)
     rows = _chosen(open_source(arguments.rows).rows, arguments)
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    in_epochs = all("epoch_seconds" in row.metrics for row in rows)
-    for row in rows:
-        history = row.history
-        label = row.model if row.seed == 0 else f"{row.model}, seed {row.seed}"
-        axes[0].plot(history["seconds"], history["elbo"], label=label)
-        axes[1].plot(_epochs(row) if in_epochs else history["step"], history["elbo"], label=label)
-    axes[0].set(xlabel="seconds", ylabel="bound per data point")
-    axes[1].set(xlabel="epochs" if in_epochs else "steps")
-    # The first steps lie far below all that follows.
-    late = [value for row in rows for value in row.history["elbo"][len(row.history["elbo"]) // 5 :]]
-    margin = 0.05 * (max(late) - min(late)) or 0.1
-    axes[0].set_ylim(min(late) - margin, max(late) + margin)
-    axes[1].legend(frameon=False, loc="lower right")
+    training_curves(rows, *figure.subplots(1, 2, sharey=True))
     figure.suptitle(f"{arguments.dataset}, split {arguments.split}, depth {arguments.depth}")
     figure.savefig(arguments.output, dpi=130)
 
@@ -77,11 +64,6 @@ def _chosen(rows: Sequence[ResultRow], arguments: argparse.Namespace) -> list[Re
             f"{place[1]}, at depth {place[2]}; choose another with --dataset, --split and --depth."
         )
     return [found[key] for key in sorted(found)]
-
-
-def _epochs(row: ResultRow) -> list[float]:
-    steps_an_epoch = row.metrics["epoch_seconds"] / row.metrics["seconds_per_step"]
-    return [step / steps_an_epoch for step in row.history["step"]]
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

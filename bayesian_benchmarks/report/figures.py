@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import BenchmarkError, StoreError
 from ..store import ResultRow
 from .tables import num_steps, printed_depth
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def check_picture(path: str | Path) -> None:
@@ -80,6 +84,36 @@ def reliability_diagram(
     except (OSError, ValueError) as error:
         raise StoreError(f"Cannot write the picture {path} ({error}).") from error
     return len(panels)
+
+
+def training_curves(rows: Sequence[ResultRow], by_seconds: Axes, by_epochs: Axes) -> None:
+    """The bound per data point against the seconds and the epochs of training, a line for each row.
+
+    An epoch is as many steps as batches cover the training part; where a row does not know, steps are drawn
+    in its place. What is shown are the last four fifths of the lines' values: the first steps lie far below.
+
+    :param rows: of finished runs with their training's history, at least one, of one dataset.
+    :param by_seconds: Matplotlib's axes for the one.
+    :param by_epochs: for the other, with the legend.
+    """
+    in_epochs = all("epoch_seconds" in row.metrics for row in rows)
+    for row in rows:
+        elbo = row.history["elbo"]
+        label = row.model if row.seed == 0 else f"{row.model}, seed {row.seed}"
+        by_seconds.plot(row.history["seconds"], elbo, label=label)
+        by_epochs.plot(_epochs(row) if in_epochs else row.history["step"], elbo, label=label)
+    by_seconds.set(xlabel="seconds", ylabel="bound per data point")
+    by_epochs.set(xlabel="epochs" if in_epochs else "steps")
+    late = [value for row in rows for value in row.history["elbo"][len(row.history["elbo"]) // 5 :]]
+    margin = 0.05 * (max(late) - min(late)) or 0.1
+    for axis in (by_seconds, by_epochs):
+        axis.set_ylim(min(late) - margin, max(late) + margin)
+    by_epochs.legend(frameon=False, loc="lower right")
+
+
+def _epochs(row: ResultRow) -> list[float]:
+    steps_an_epoch = row.metrics["epoch_seconds"] / row.metrics["seconds_per_step"]
+    return [step / steps_an_epoch for step in row.history["step"]]
 
 
 def _pooled(group: list[ResultRow]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
