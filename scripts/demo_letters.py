@@ -51,26 +51,28 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with contextlib.suppress(ValueError):  # TensorFlow has started: called from another program
         configure_threads()
-    x_grid, y_grid = np.linspace(-2.2, 2.2, 150), np.linspace(-2.6, 2.6, 150)
-    figure = matplotlib.figure.Figure(figsize=(16.0, 11.0), layout="constrained")
+    x_grid, y_grid = (np.linspace(part.min() - 0.3, part.max() + 0.3, 200) for part in (X, Y))
+    figure = matplotlib.figure.Figure(figsize=(15.0, 10.0), layout="constrained")
     axes = figure.subplots(3, 4)
     axes[0, 0].plot(X[:, 0], Y[:, 0], "k.", markersize=2)
     axes[0, 0].set(title=f"{len(X)} points", xlim=x_grid[[0, -1]], ylim=y_grid[[0, -1]], ylabel="y")
     inputs = np.quantile(X, MARGINALS_AT)
     _histograms(axes[1, 0], X, Y, inputs)
-    for column, architecture in enumerate(ARCHITECTURES, 1):
+    densities = {}
+    for axis, architecture in zip(axes[1, 1:], ARCHITECTURES, strict=False):
         model = _trained(architecture, X, Y, arguments)
-        density = _density(model, x_grid, y_grid)
-        axis = axes[0, column]
+        densities[architecture] = _density(model, x_grid, y_grid)
+        for i, marginal in enumerate(_density(model, inputs, y_grid).T):
+            axis.plot(y_grid, marginal, color=f"C{i}")
+        axis.set(title=f"p(y | x) of {architecture}", xlabel="y", ylim=axes[1, 0].get_ylim())
+    # One scale for all; the brightest hundredth is cut off.
+    highest = max(np.quantile(density, 0.99) for density in densities.values())
+    for axis, (architecture, density) in zip(axes[0, 1:], densities.items(), strict=False):
         extent = (*x_grid[[0, -1]], *y_grid[[0, -1]])
-        axis.imshow(density, origin="lower", aspect="auto", extent=extent, cmap="magma", vmin=0)
+        scale: dict[str, Any] = {"cmap": "magma", "vmin": 0.0, "vmax": highest}
+        shown = axis.imshow(density, origin="lower", aspect="auto", extent=extent, **scale)
         axis.set_title(f"p(y | x) of {architecture}")
-        for i, x in enumerate(inputs):
-            marginal = _density(model, np.array([x]), y_grid)[:, 0]
-            axes[1, column].plot(y_grid, marginal, color=f"C{i}", label=f"x = {x:.1f}")
-        axes[1, column].set(title=f"p(y | x) of {architecture}", xlabel="y")
-        axes[1, column].sharey(axes[1, 0])
-    axes[1, 0].legend(frameon=False)
+    figure.colorbar(shown, ax=axes[0, 3], label="density", extend="max")
     for axis, architecture in zip(axes[2], PRIORS, strict=True):
         _prior(axis, architecture, x_grid, arguments.seed)
     figure.savefig(arguments.output, dpi=110)
@@ -152,12 +154,12 @@ def _histograms(axis: Any, X: np.ndarray, Y: np.ndarray, inputs: np.ndarray) -> 
         axis.hist(
             Y[near, 0],
             bins=30,
-            range=(-2.6, 2.6),
             density=True,
             histtype="step",
             color=f"C{i}",
-            label=f"x = {x:.1f}",
+            label=f"x = {x:.2f}",
         )
+    axis.legend(frameon=False)
     axis.set(title="y of the data near x", xlabel="y", ylabel="density")
 
 
