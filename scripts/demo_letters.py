@@ -109,7 +109,8 @@ def points_inside(
 
 
 def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argparse.Namespace) -> Any:
-    """The model, trained as [ICML19] does, with a progress bar."""
+    """The model, trained as [ICML19] does, with a progress bar; short lengthscales turn within a letter."""
+    from gpflow.kernels import SquaredExponential
     from tqdm import tqdm
 
     from gpflow_dkp.models import LatentVariableDGP
@@ -119,6 +120,7 @@ def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argpars
         architecture,
         (X, Y),
         num_inducing=arguments.inducing,
+        kernel=SquaredExponential(lengthscales=0.4),
         inference="iwvi",
         num_importance_samples=arguments.importance,
         seed=arguments.seed,
@@ -157,7 +159,7 @@ def _histograms(axis: Any, X: np.ndarray, Y: np.ndarray, inputs: np.ndarray) -> 
             density=True,
             histtype="step",
             color=f"C{i}",
-            label=f"x = {x:.2f}",
+            label=f"x = {round(x, 2) + 0.0:.2f}",  # no -0.00
         )
     axis.legend(frameon=False)
     axis.set(title="y of the data near x", xlabel="y", ylabel="density")
@@ -203,7 +205,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=1500)
     parser.add_argument("--inducing", type=int, default=64, help="inducing points of a layer")
     parser.add_argument("--importance", type=int, default=10, help="importance samples")
-    parser.add_argument("--steps", type=int, default=3000, help="of training")
+    parser.add_argument("--steps", type=int, default=6000, help="of training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="letters.png", metavar="PICTURE")
     return parser.parse_args(argv)

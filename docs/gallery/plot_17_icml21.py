@@ -64,13 +64,13 @@ for row, (name, matrices) in zip(axes, rows.items()):
     for axis, matrix in zip(row, matrices):
         shown = axis.imshow(matrix, vmin=-1.5, vmax=1.5, cmap="RdBu_r", extent=(-3, 3, 3, -3))
         axis.set(xticks=[], yticks=[])
-    row[0].set(ylabel=name, yticks=[-3, 0, 3])
+    row[0].set(ylabel=name, yticks=[-2, 0, 2])
     functions = np.linalg.cholesky(matrices[-1] + 1e-6 * np.eye(len(x))) @ noise
     row[-1].plot(x, functions)
     row[-1].set(xlim=(-3, 3), ylim=(-2.4, 2.4), xticks=[], ylabel="f(x)", box_aspect=0.75)
 for column, title in zip(axes.T, titles):
     column[0].set_title(title)
-    column[-1].set(xlabel="x", xticks=[-3, 0, 3])
+    column[-1].set(xlabel="x", xticks=[-2, 0, 2])
 _ = figure.colorbar(
     shown, ax=axes, label="entry of K or G", shrink=0.7, extend="both", aspect=30, pad=0.01
 )
