@@ -60,24 +60,19 @@ def register_by_batch() -> None:
 
 def measure(name: str, batch_size: int, arguments: argparse.Namespace) -> dict[str, float]:
     """Scores of one training."""
+    from bayesian_benchmarks import load_experiment
     from bayesian_benchmarks.datasets import get_dataset
-    from bayesian_benchmarks.settings import ClassificationSettings
     from bayesian_benchmarks.tasks import find_task, run
 
-    settings = ClassificationSettings(
-        num_steps=arguments.steps,
-        learning_rate=[(0.0, 0.01), (0.5, 0.001)],
-        kl_annealing_steps=min(1000, arguments.steps // 4),
-        num_inducing=arguments.num_inducing,
-        batch_size=batch_size,
-        train_samples=1,
-        ard=False,
-        precision="full",
-        elbo_samples=10,
-        test_samples=50,
-        likelihood="softmax",
-        likelihood_samples=10,
-    )
+    changes = {
+        "num_steps": arguments.steps,
+        "kl_annealing_steps": min(1000, arguments.steps // 4),
+        "num_inducing": arguments.num_inducing,
+        "batch_size": batch_size,
+        "elbo_samples": 10,
+        "test_samples": 50,
+    }
+    settings = load_experiment("classification_images").settings.model_copy(update=changes)
     dataset = get_dataset(arguments.dataset, 0, data_dir=arguments.data_dir)
     outcome = run(dataset, name, find_task("classification"), depth=3, settings=settings, seed=0)
     return outcome.metrics

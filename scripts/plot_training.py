@@ -34,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _draw(arguments: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
-    from bayesian_benchmarks.report.figures import check_picture, training_curves
+    from bayesian_benchmarks.report.figures import check_picture, draw_training
     from bayesian_benchmarks.report.sources import open_source
 
     check_picture(arguments.output)
     rows = _chosen(open_source(arguments.rows).rows, arguments)
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    training_curves(rows, *figure.subplots(1, 2, sharey=True))
+    draw_training(rows, *figure.subplots(1, 2, sharey=True))
     figure.suptitle(f"{arguments.dataset}, split {arguments.split}, depth {arguments.depth}")
     figure.savefig(arguments.output, dpi=130)
 

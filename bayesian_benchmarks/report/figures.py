@@ -86,7 +86,7 @@ def reliability_diagram(
     return len(panels)
 
 
-def training_curves(rows: Sequence[ResultRow], by_seconds: Axes, by_epochs: Axes) -> None:
+def draw_training(rows: Sequence[ResultRow], by_seconds: Axes, by_epochs: Axes) -> None:
     """The bound per data point against the seconds and the epochs of training, a line for each row.
 
     An epoch is as many steps as batches cover the training part; where a row does not know, steps are drawn

@@ -18,7 +18,7 @@ import tensorflow as tf
 from scipy import stats
 
 import bayesian_benchmarks
-from bayesian_benchmarks.report.figures import training_curves
+from bayesian_benchmarks.report.figures import draw_training
 from bayesian_benchmarks.report.sources import open_source
 from gpflow_dkp.models import DGP, DWP, SGHMCDWP
 from gpflow_dkp.training import SGHMC, fit
@@ -143,7 +143,7 @@ shown = [
     if (row.dataset, row.split, row.depth, row.model) == ("boston", 0, 5, name)
 ]
 figure, axes = plt.subplots(1, 2, figsize=(10.0, 3.6), sharey=True)
-training_curves(shown, *axes)
+draw_training(shown, *axes)
 for row in shown:
     print(f"{row.model}: bound {row.metrics['elbo_per_point']:.3f} nats a point")
 plt.show()
