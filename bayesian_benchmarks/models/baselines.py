@@ -2,8 +2,9 @@
 
 `mlp-map`, `mlp-mean-field`, `mlp-dropout`, `mlp-laplace` and `mlp-ensemble` are
 `gpflow_dkp.models.NeuralNetwork`, with the hidden layers of the settings `gwi.hidden_units` and
-`gwi.activation`; `cnn-map` and so on have the layers of `gwi-cnn`, with the curvature of the last layer
-alone for `cnn-laplace`; `exact-gp` is GPflow's `GPR` with an ARD squared exponential.
+`gwi.activation`; `cnn-map` and so on have the layers of `gwi-cnn`, in single precision as those are, with
+the curvature of the last layer alone for `cnn-laplace`; `exact-gp` is GPflow's `GPR` with an ARD squared
+exponential.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ def _convolutional_network(inference: Inference) -> Builder:
             hidden_units=(64,),
             activation="relu",
             curvature="last-layer",
+            precision="mixed",
             num_samples=settings.train_samples,
             num_data=len(X),
             seed=seed,

@@ -35,6 +35,8 @@ INFERENCES = ("map", "mean-field", "dropout", "laplace", "ensemble")
 
 CURVATURES = ("full", "last-layer")
 
+PRECISIONS = ("full", "mixed")
+
 NEGLIGIBLE = 1e-12
 """Variance of the outputs given the weights."""
 
@@ -84,6 +86,9 @@ class NeuralNetwork(MonteCarloModel):
     :param num_members: networks of "ensemble".
     :param curvature: of "laplace", of all weights ("full") or those of the last layer ("last-layer"), with
         the others as they are: Q x Q numbers are held.
+    :param precision: "mixed" computes the network in single precision, which makes a step of convolutions
+        some five times as fast on a CPU; weights, prior and likelihood stay in GPflow's, as all does in
+        "full".
     :param num_samples: S of the training objective, of "mean-field" and "dropout".
     :param num_data: size of the training set when `elbo` is given minibatches.
     :param seed: of the weights' starting values.
@@ -122,6 +127,7 @@ class NeuralNetwork(MonteCarloModel):
         dropout_rate: float = 0.1,
         num_members: int = 5,
         curvature: Literal["full", "last-layer"] = "full",
+        precision: Literal["full", "mixed"] = "full",
         num_samples: int = 1,
         num_data: int | None = None,
         seed: int = 0,
@@ -132,6 +138,7 @@ class NeuralNetwork(MonteCarloModel):
         check_positive_integer("num_features", num_features)
         check_positive_integers("hidden_units", hidden_units)
         check_choice("curvature", curvature, CURVATURES)
+        check_choice("precision", precision, PRECISIONS)
         check_positive("weight_variance", weight_variance)
         check_positive_integer("num_members", num_members)
         check_seed("seed", seed)
@@ -162,6 +169,7 @@ class NeuralNetwork(MonteCarloModel):
         self.dropout_rate = float(dropout_rate)
         self.num_members = num_members if inference == "ensemble" else 1
         self.curvature = curvature
+        self.precision = precision
         self._num_features = num_features
         self._layers = network_layers(
             num_features, image_shape, filters, hidden_units, self.num_latent_gps
@@ -319,12 +327,17 @@ class NeuralNetwork(MonteCarloModel):
 
     def _network(self, X: tf.Tensor, weights: Weights, masks: Sequence[tf.Tensor]) -> tf.Tensor:
         """f [S, N, P] at X [N, D], or at as many points for each sample [S, N, D]."""
+        dtype = X.dtype
+        if self.precision == "mixed":
+            X, weights, masks = tf.nest.map_structure(
+                lambda tensor: tf.cast(tensor, tf.float32), (X, weights, masks)
+            )
         hidden = X if X.shape.rank == 3 else X[None]
         *hidden_layers, output_layer = self._layers
         for number, layer in enumerate(hidden_layers):
             units = ACTIVATIONS[self.activation](layer.linear(hidden, *weights[number]))
             hidden = layer.flat(units * masks[number] if masks else units)
-        return output_layer.linear(hidden, *weights[-1])
+        return tf.cast(output_layer.linear(hidden, *weights[-1]), dtype)
 
     # Prediction
 
@@ -458,6 +471,7 @@ class NeuralNetwork(MonteCarloModel):
             "weight_variance": self.weight_variance,
             "dropout_rate": self.dropout_rate,
             "curvature": self.curvature,
+            "precision": self.precision,
         }
 
     def locate_failure(self, X: tf.Tensor, seed: tf.Tensor) -> str:

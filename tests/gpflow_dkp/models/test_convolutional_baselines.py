@@ -205,3 +205,27 @@ def test_what_is_not_allowed_is_said() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             make(**settings)
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_mixed_precision_is_that_of_single_precision(inference: str) -> None:
+    """The objective and its gradient agree as float32 lets them, and what comes out is double."""
+    values, gradients = [], []
+    for precision in ("full", "mixed"):
+        model = make(inference, precision=precision)
+        randomise(model)
+        with tf.GradientTape() as tape:
+            value = model.elbo((X, Y), num_samples=2, seed=3)
+        values.append(value)
+        gradients.append(tape.gradient(value, [v.unconstrained_variable for v in model.weights]))
+        mean, variance = model.predict_f(X)
+        assert {value.dtype, mean.dtype, variance.dtype} == {tf.float64}
+    assert 0 < abs(values[0] - values[1]) < 1e-5 * abs(values[0])
+    for full, mixed in zip(*gradients, strict=True):
+        np.testing.assert_allclose(mixed, full, rtol=0, atol=1e-5 * np.abs(full).max())
+        assert np.any(full != mixed)
+
+
+def test_precision_has_two_values() -> None:
+    with pytest.raises(ValueError, match=r"precision: got 'single', choose one of full, mixed"):
+        make(precision="single")
