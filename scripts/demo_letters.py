@@ -109,12 +109,12 @@ def points_inside(
 
 
 def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argparse.Namespace) -> Any:
-    """The model, trained as [ICML19] does, with a progress bar; short lengthscales turn within a letter."""
+    """The trained model, with a progress bar; short lengthscales turn within a letter."""
     from gpflow.kernels import SquaredExponential
     from tqdm import tqdm
 
     from gpflow_dkp.models import LatentVariableDGP
-    from gpflow_dkp.training import ExponentialDecay, fit
+    from gpflow_dkp.training import fit
 
     model = LatentVariableDGP.from_architecture(
         architecture,
@@ -131,9 +131,6 @@ def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argpars
             (X, Y),
             num_steps=arguments.steps,
             batch_size=512,
-            learning_rate=ExponentialDecay(5e-3),
-            natural_gradient=ExponentialDecay(1e-2),
-            kl_annealing_steps=0,
             seed=arguments.seed,
             callbacks=[lambda step: bar.update(step - bar.n)],
             progress=False,
@@ -205,7 +202,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=1500)
     parser.add_argument("--inducing", type=int, default=64, help="inducing points of a layer")
     parser.add_argument("--importance", type=int, default=10, help="importance samples")
-    parser.add_argument("--steps", type=int, default=6000, help="of training")
+    parser.add_argument("--steps", type=int, default=3000, help="of training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="letters.png", metavar="PICTURE")
     return parser.parse_args(argv)
