@@ -319,7 +319,7 @@ class NeuralNetwork(MonteCarloModel):
             tf.cast(
                 tf.random.stateless_uniform([num_samples, num_points, *layer.unit_shape], of_layer)
                 < keep,
-                X.dtype,
+                self._layers_dtype(X),
             )
             / keep
             for layer, of_layer in zip(hidden, split(seed, max(len(hidden), 1)), strict=False)
@@ -328,16 +328,19 @@ class NeuralNetwork(MonteCarloModel):
     def _network(self, X: tf.Tensor, weights: Weights, masks: Sequence[tf.Tensor]) -> tf.Tensor:
         """f [S, N, P] at X [N, D], or at as many points for each sample [S, N, D]."""
         dtype = X.dtype
-        if self.precision == "mixed":
-            X, weights, masks = tf.nest.map_structure(
-                lambda tensor: tf.cast(tensor, tf.float32), (X, weights, masks)
-            )
+        X, weights, masks = tf.nest.map_structure(
+            lambda tensor: tf.cast(tensor, self._layers_dtype(X)), (X, weights, masks)
+        )
         hidden = X if X.shape.rank == 3 else X[None]
         *hidden_layers, output_layer = self._layers
         for number, layer in enumerate(hidden_layers):
             units = ACTIVATIONS[self.activation](layer.linear(hidden, *weights[number]))
             hidden = layer.flat(units * masks[number] if masks else units)
         return tf.cast(output_layer.linear(hidden, *weights[-1]), dtype)
+
+    def _layers_dtype(self, X: tf.Tensor) -> tf.DType:
+        """In which the layers are computed."""
+        return tf.float32 if self.precision == "mixed" else X.dtype
 
     # Prediction
 
