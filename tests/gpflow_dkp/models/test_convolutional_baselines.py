@@ -208,7 +208,7 @@ def test_what_is_not_allowed_is_said() -> None:
 
 
 @pytest.mark.parametrize("inference", INFERENCES)
-def test_mixed_precision_is_that_of_single_precision(inference: str) -> None:
+def test_mixed_precision_agrees_with_double(inference: str) -> None:
     """The objective and its gradient agree as float32 lets them, and what comes out is double."""
     values, gradients = [], []
     for precision in ("full", "mixed"):
@@ -220,9 +220,9 @@ def test_mixed_precision_is_that_of_single_precision(inference: str) -> None:
         gradients.append(tape.gradient(value, [v.unconstrained_variable for v in model.weights]))
         mean, variance = model.predict_f(X)
         assert {value.dtype, mean.dtype, variance.dtype} == {tf.float64}
-    assert 0 < abs(values[0] - values[1]) < 1e-5 * abs(values[0])
+    assert 0 < abs(values[0] - values[1]) < 2e-7 * abs(values[0])
     for full, mixed in zip(*gradients, strict=True):
-        np.testing.assert_allclose(mixed, full, rtol=0, atol=1e-5 * np.abs(full).max())
+        np.testing.assert_allclose(mixed, full, rtol=0, atol=1e-6 * np.abs(full).max())
         assert np.any(full != mixed)
 
 
