@@ -124,6 +124,7 @@ def print_table(curves: pd.DataFrame, target: float | None) -> None:
 def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> None:
     """Bound against seconds, a panel a dataset and depth; the published bound is a line."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
     panels = list(curves.groupby(["dataset", "depth", "model"], sort=False))
     columns = min(2, len(panels))
@@ -151,6 +152,9 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
                 theirs["seconds"], theirs["elbo_per_point"], "x", color="k", label="reference"
             )
         axis.set(title=f"{dataset}, {model}, depth {depth}", xlabel="seconds", xscale="log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_locator(NullLocator())
         axis.set_ylabel("bound per data point")
         axis.legend(fontsize="small", frameon=False, loc="lower right")
     for axis in axes[len(panels) :]:
@@ -162,15 +166,16 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
 def all_curves(arguments: argparse.Namespace) -> pd.DataFrame:
     """The curves of all cases: those that are kept, and the others by training."""
     kept: Path | None = arguments.curves
-    steps = {"fast": arguments.fast_steps, "paper": arguments.paper_steps}
+    fast_steps = dict(zip(arguments.depths, arguments.fast_steps, strict=True))
     cases = [
         {
             **{"dataset": dataset, "split": split, "model": model, "depth": depth},
-            **{"schedule": schedule, "steps": steps[schedule]},
+            **{"schedule": schedule},
+            "steps": fast_steps[depth] if schedule == "fast" else arguments.paper_steps,
             **{"threads": arguments.threads, "data_dir": arguments.data_dir},
         }
         for dataset, depth, model, split, schedule in itertools.product(
-            *(arguments.datasets, arguments.depths, arguments.models, arguments.splits, steps)
+            *(arguments.datasets, arguments.depths, arguments.models, arguments.splits, COLOURS)
         )
     ]
     parts = {}
@@ -195,7 +200,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--splits", nargs="+", type=int, default=[0])
     parser.add_argument("--models", nargs="+", default=["dwp-ab-gw"])
     parser.add_argument("--depths", nargs="+", type=int, default=[2, 5])
-    parser.add_argument("--fast-steps", type=int, default=3000)
+    parser.add_argument(
+        "--fast-steps", nargs="+", type=int, default=[3000], help="one number, or one a depth"
+    )
     parser.add_argument("--paper-steps", type=int, default=20_000)
     parser.add_argument("--target", type=float, help="default: the published bound")
     parser.add_argument("--data-dir", help="where the UCI files lie; default: they are downloaded")
@@ -204,7 +211,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--figure", type=Path, help="of the picture, such as curves.png")
     parser.add_argument("--reference", type=Path, help="CSV of other code's times")
     parser.add_argument("--case", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if len(arguments.fast_steps) == 1:
+        arguments.fast_steps *= len(arguments.depths)
+    if len(arguments.fast_steps) != len(arguments.depths):
+        parser.error(
+            f"--fast-steps: got {len(arguments.fast_steps)} numbers, needs one or one for each of the "
+            f"{len(arguments.depths)} depths"
+        )
+    return arguments
 
 
 def main() -> None:
