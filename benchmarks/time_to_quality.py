@@ -166,16 +166,17 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
 def all_curves(arguments: argparse.Namespace) -> pd.DataFrame:
     """The curves of all cases: those that are kept, and the others by training."""
     kept: Path | None = arguments.curves
-    fast_steps = dict(zip(arguments.depths, arguments.fast_steps, strict=True))
+    depths = zip(arguments.depths, arguments.fast_steps, strict=True)
+    schedules = ("fast", "paper")
     cases = [
         {
             **{"dataset": dataset, "split": split, "model": model, "depth": depth},
-            **{"schedule": schedule},
-            "steps": fast_steps[depth] if schedule == "fast" else arguments.paper_steps,
+            "schedule": schedule,
+            "steps": fast_steps if schedule == "fast" else arguments.paper_steps,
             **{"threads": arguments.threads, "data_dir": arguments.data_dir},
         }
-        for dataset, depth, model, split, schedule in itertools.product(
-            *(arguments.datasets, arguments.depths, arguments.models, arguments.splits, COLOURS)
+        for dataset, (depth, fast_steps), model, split, schedule in itertools.product(
+            *(arguments.datasets, depths, arguments.models, arguments.splits, schedules)
         )
     ]
     parts = {}
@@ -213,7 +214,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if len(arguments.fast_steps) == 1:
-        arguments.fast_steps *= len(arguments.depths)
+        arguments.fast_steps = arguments.fast_steps * len(arguments.depths)
     if len(arguments.fast_steps) != len(arguments.depths):
         parser.error(
             f"--fast-steps: got {len(arguments.fast_steps)} numbers, needs one or one for each of the "
