@@ -156,7 +156,7 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_ylabel("bound per data point")
-        axis.legend(fontsize="small", frameon=False, loc="lower right")
+        axis.legend(fontsize="small", frameon=False)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     path.parent.mkdir(parents=True, exist_ok=True)
