@@ -1,15 +1,19 @@
 """scikit-learn's own checks of all estimators, with settings as small as the checks allow.
 
 Nearly all of their time is TensorFlow's, which traces the steps of each number of features and outputs: one
-layer is enough for all but one. `GWI`'s sparse GP starts at its optimum for targets.
+layer is enough for all but one, and estimators that differ from another in nothing but the model that they
+build are checked where that can matter. `GWI`'s sparse GP starts at its optimum for targets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import pytest
 from sklearn.base import BaseEstimator, is_classifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from gpflow_dkp.sklearn import (
     DGPRegressor,
@@ -28,15 +32,34 @@ DEEP: dict[str, Any] = {**TINY, "num_samples": 2, "num_steps": 100}
 
 ESTIMATORS = [
     DWPRegressor(**DEEP, depth=2),
-    DGPRegressor(**DEEP, depth=1),
-    DIWPRegressor(**DEEP, depth=1),
-    NNGPRegressor(**DEEP, depth=1),
     LatentVariableDGPRegressor(**TINY, architecture="LV-GP", num_steps=100),
     GWIRegressor(**TINY, mean="svgp", num_steps=5),
     DWPClassifier(**DEEP, depth=1),
-    DIWPClassifier(**DEEP, depth=1),
     GWIClassifier(**TINY, mean="svgp", num_steps=5),
 ]
+
+OTHER_MODELS = [
+    DGPRegressor(**DEEP, depth=1),
+    DIWPRegressor(**DEEP, depth=1),
+    NNGPRegressor(**DEEP, depth=1),
+    DIWPClassifier(**DEEP, depth=1),
+]
+"""`DWPRegressor` and `DWPClassifier` with another model and other parameters."""
+
+OF_PARAMETERS_AND_MODELS = {
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_estimators_overwrite_params",
+    "check_dict_unchanged",
+    "check_estimators_pickle",
+    "check_fit_idempotent",
+    "check_regressors_train",
+    "check_classifiers_train",
+}
 
 WEIGHTS_ARE_REFUSED = "the bound weighs all rows alike: a sample_weight other than None is an error"
 WITH_WEIGHTS = (
@@ -58,4 +81,17 @@ def expected_failures(estimator: BaseEstimator) -> dict[str, str]:
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_check(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+def of_other_models() -> Iterator[Any]:
+    for estimator in OTHER_MODELS:
+        for _, check in estimator_checks_generator(estimator):
+            name = check.func.__name__ if isinstance(check, partial) else check.__name__
+            if name in OF_PARAMETERS_AND_MODELS:
+                yield pytest.param(estimator, check, id=f"{type(estimator).__name__}-{name}")
+
+
+@pytest.mark.parametrize(("estimator", "check"), of_other_models())
+def test_scikit_learn_check_of_other_models(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
