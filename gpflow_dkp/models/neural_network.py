@@ -345,20 +345,24 @@ class NeuralNetwork(MonteCarloModel):
     # Prediction
 
     def sample_layers(self, num_samples: int, seed: Seed) -> Any:
-        """Weights and masks of S samples, or of one where nothing differs between them."""
-        count = num_samples if self._is_random or self.num_members > 1 else 1
+        """Weights and masks of S samples; where nothing is random of each member, of at most S."""
+        count = num_samples if self._is_random else min(num_samples, self.num_members)
         for_weights, for_masks = split(as_seed(seed), 2)
         no_points = tf.zeros([0, self.num_features], gpflow.default_float())
         masks = self._masks(count, no_points, for_masks, shared=True)
         return self._draw_weights(count, for_weights), masks
 
     def some_samples(self, draws: Any, start: int, count: int) -> Any:
-        """The draws of samples `start`, ..., `start` + `count` - 1."""
+        """The draws of samples `start`, ..., `start` + `count` - 1, members in turn."""
         if not self._is_random and self.num_members == 1:
             return draws
-        weights, masks = tf.nest.map_structure(
-            lambda tensor: tensor if tensor.shape[0] == 1 else tensor[start : start + count], draws
-        )
+
+        def some(tensor: tf.Tensor) -> tf.Tensor:
+            if tensor.shape[0] == 1:
+                return tensor
+            return tf.gather(tensor, tf.range(start, start + count) % tf.shape(tensor)[0])
+
+        weights, masks = tf.nest.map_structure(some, draws)
         return weights, masks
 
     @inherit_check_shapes
