@@ -65,8 +65,8 @@ class NeuralNetwork(MonteCarloModel):
       [Lakshminarayanan et al. 2017].
 
     `elbo` is a bound of "mean-field" alone, of the others the log joint density of the data and weights, of
-    an ensemble the members' mean. A prediction's samples are the members in turn, or draws of the weights;
-    "map" and "laplace" have one.
+    an ensemble the members' mean. A prediction is the mixture of S draws of the weights, or of the members,
+    at most S of them; "map" and "laplace" have one.
 
     Letters: N data points, D input features, P outputs, S samples, Q weights and offsets that the
     curvature is of.
@@ -280,17 +280,11 @@ class NeuralNetwork(MonteCarloModel):
     # The network
 
     def _draw_weights(self, num_samples: int, seed: Seed) -> Weights:
-        """Those of S samples, or of 1 that all share; of an ensemble the members in turn."""
+        """Those of S samples, or of 1 that all share; of an ensemble its first S members."""
         parameters = list(zip(self.weights, self.offsets, strict=True))
         if self.weight_scales is None or self.offset_scales is None:
-            if self.num_members == 1:
-                return [(tf.convert_to_tensor(W), tf.convert_to_tensor(b)) for W, b in parameters]
-            which = tf.range(num_samples) % self.num_members
             return [
-                (
-                    tf.gather(tf.convert_to_tensor(W), which),
-                    tf.gather(tf.convert_to_tensor(b), which),
-                )
+                (tf.convert_to_tensor(W)[:num_samples], tf.convert_to_tensor(b)[:num_samples])
                 for W, b in parameters
             ]
         drawn = []
@@ -354,8 +348,6 @@ class NeuralNetwork(MonteCarloModel):
 
     def some_samples(self, draws: Any, start: int, count: int) -> Any:
         """The draws of samples `start`, ..., `start` + `count` - 1, members in turn."""
-        if not self._is_random and self.num_members == 1:
-            return draws
 
         def some(tensor: tf.Tensor) -> tf.Tensor:
             if tensor.shape[0] == 1:

@@ -8,7 +8,6 @@ build are checked where that can matter. `GWI`'s sparse GP starts at its optimum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -87,7 +86,7 @@ def test_scikit_learn_check(estimator: BaseEstimator, check: Any) -> None:
 def of_other_models() -> Iterator[Any]:
     for estimator in OTHER_MODELS:
         for _, check in estimator_checks_generator(estimator):
-            name = check.func.__name__ if isinstance(check, partial) else check.__name__
+            name = check.func.__name__
             if name in OF_PARAMETERS_AND_MODELS:
                 yield pytest.param(estimator, check, id=f"{type(estimator).__name__}-{name}")
 
