@@ -90,14 +90,23 @@ def test_scikit_learn_check(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
 
 
-def of_other_models() -> Iterator[Any]:
+def all_of_other_models() -> Iterator[tuple[BaseEstimator, Any]]:
     for estimator in OTHER_MODELS:
         for _, check in estimator_checks_generator(estimator):
-            name, is_variant = check.func.__name__, bool(check.keywords)  # of memory maps and types
-            if name in OF_PARAMETERS_AND_MODELS and not is_variant:
-                yield pytest.param(estimator, check, id=f"{type(estimator).__name__}-{name}")
+            yield estimator, check
+
+
+def of_other_models() -> Iterator[Any]:
+    for estimator, check in all_of_other_models():
+        name, is_variant = check.func.__name__, bool(check.keywords)  # of memory maps and types
+        if name in OF_PARAMETERS_AND_MODELS and not is_variant:
+            yield pytest.param(estimator, check, id=f"{type(estimator).__name__}-{name}")
 
 
 @pytest.mark.parametrize(("estimator", "check"), of_other_models())
 def test_scikit_learn_check_of_other_models(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
+
+
+def test_no_check_was_renamed() -> None:
+    assert {check.func.__name__ for _, check in all_of_other_models()} >= OF_PARAMETERS_AND_MODELS
