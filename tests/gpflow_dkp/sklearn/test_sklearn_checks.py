@@ -30,12 +30,12 @@ TINY: dict[str, Any] = {"num_inducing": 5, "prediction_samples": 5, "random_stat
 DEEP: dict[str, Any] = {**TINY, "num_samples": 2, "num_steps": 100}
 
 ESTIMATORS = [
-    DWPRegressor(**DEEP, depth=1),
+    DWPRegressor(**DEEP, depth=2),
     DWPClassifier(**DEEP, depth=1),
 ]
 
 OTHER_MODELS = [
-    DGPRegressor(**DEEP, depth=2),
+    DGPRegressor(**DEEP, depth=1),
     DIWPRegressor(**DEEP, depth=1),
     NNGPRegressor(**DEEP, depth=1),
     DIWPClassifier(**DEEP, depth=1),
