@@ -142,6 +142,9 @@ class GWISettings(BaseModel):
     """Of the hidden layers of `gwi-net`'s mean."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Of the same."""
+    weight_variance: float | None = Field(default=None, gt=0)
+    """Of a normal prior on the weights of `gwi-net`'s mean, null for none; of `mlp-` and `cnn-` models, which
+    always have one, null for 1."""
     networks: tuple[MeanNetwork, ...] = Field(
         default=(
             MeanNetwork(),

@@ -3,8 +3,8 @@
 `mlp-map`, `mlp-mean-field`, `mlp-dropout`, `mlp-laplace` and `mlp-ensemble` are
 `gpflow_dkp.models.NeuralNetwork`, with the hidden layers of the settings `gwi.hidden_units` and
 `gwi.activation`; `cnn-map` and so on have the layers of `gwi-cnn`, in single precision as those are, with
-the curvature of the last layer alone for `cnn-laplace`; `exact-gp` is GPflow's `GPR` with an ARD squared
-exponential.
+the curvature of the last layer alone for `cnn-laplace`. The prior of their weights has the variance
+`gwi.weight_variance`. `exact-gp` is GPflow's `GPR` with an ARD squared exponential.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ noise vanishes, until K + noise has no Cholesky factor.
 
 Inference = Literal["map", "mean-field", "dropout", "laplace", "ensemble"]
 
-_OF_NETWORK = ("hidden_units", "activation")
+_OF_IMAGES = ("weight_variance",)
+_OF_NETWORK = ("hidden_units", "activation", *_OF_IMAGES)
 
 
 def _smooth_likelihood(num_classes: int | None, settings: Settings) -> Any:
@@ -44,6 +45,11 @@ def _smooth_likelihood(num_classes: int | None, settings: Settings) -> Any:
             "set it to softmax for mlp- and cnn- models."
         )
     return classes_likelihood(num_classes, settings)
+
+
+def _weight_variance(gwi: GWISettings) -> float:
+    """Of the prior, which these networks always have."""
+    return 1.0 if gwi.weight_variance is None else gwi.weight_variance
 
 
 def _network(inference: Inference) -> Builder:
@@ -66,6 +72,7 @@ def _network(inference: Inference) -> Builder:
             num_latent_gps=Y.shape[1] if num_classes is None else None,
             hidden_units=gwi.hidden_units,
             activation=gwi.activation,
+            weight_variance=_weight_variance(gwi),
             num_samples=settings.train_samples,
             num_data=len(X),
             seed=seed,
@@ -96,6 +103,7 @@ def _convolutional_network(inference: Inference) -> Builder:
             ),
             hidden_units=(64,),
             activation="relu",
+            weight_variance=_weight_variance(settings.gwi or GWISettings()),
             curvature="last-layer",
             precision="mixed",
             num_samples=settings.train_samples,
@@ -125,7 +133,10 @@ _IGNORED = (
     ),
     *(f"gwi.{name}" for name in GWISettings.model_fields if name not in _OF_NETWORK),
 )
-_IGNORED_BY_IMAGES = (*_IGNORED, *(f"gwi.{name}" for name in _OF_NETWORK))
+_IGNORED_BY_IMAGES = (
+    *_IGNORED,
+    *(f"gwi.{name}" for name in _OF_NETWORK if name not in _OF_IMAGES),
+)
 for _inference in get_args(Inference):
     _no_samples = () if _inference in ("mean-field", "dropout") else ("train_samples",)
     _train = train_with_curvature if _inference == "laplace" else None

@@ -108,7 +108,11 @@ class SelectedGWI:
         gwi = self.gwi
         if self.mean == "net-selected":
             return [Network(**network.model_dump()) for network in gwi.networks]
-        return [Network(gwi.hidden_units, gwi.activation)] if self.mean == "net" else None
+        return (
+            [Network(gwi.hidden_units, gwi.activation, gwi.weight_variance)]
+            if self.mean == "net"
+            else None
+        )
 
     def _likelihood(self) -> Any:
         """As the settings say, by quadrature where they say robust-max, also of two classes."""
@@ -210,7 +214,7 @@ def _refuse_kl(name: str) -> Callable[[Settings], None]:
 
 
 _UNREAD = ("sghmc", "ard", "input_bias", "precision", "num_inducing", "schedule")
-_NETWORK = ("gwi.hidden_units", "gwi.activation")
+_NETWORK = ("gwi.hidden_units", "gwi.activation", "gwi.weight_variance")
 _register = partial(register_model, train=train_and_choose)
 _register("gwi-net", ignores=(*_UNREAD, "gwi.networks"), check_settings=_refuse_kl("gwi-net"))(
     _builder("net")

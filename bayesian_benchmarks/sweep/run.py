@@ -30,6 +30,7 @@ NOT_IN_OLDER_KEYS = {
     "schedule.beta_1": 0.9,
     "schedule.antithetic": False,
     "gwi.separate_kernels": False,
+    "gwi.weight_variance": None,
 }
 """Settings that a key leaves out where they have these values, as in rows from before there were such."""
 
@@ -88,7 +89,7 @@ class Run:
         for name, value in NOT_IN_OLDER_KEYS.items():
             outer, _, inner = name.rpartition(".")
             holder = (settings.get(outer) or {}) if outer else settings
-            if holder.get(inner) == value:
+            if inner in holder and holder[inner] == value:
                 del holder[inner]
         content: dict[str, object] = {"depth": self.depth, **settings}
         if self.data:

@@ -91,10 +91,25 @@ def test_the_settings_make_the_network() -> None:
     assert not np.allclose(model.precision_tril, start)
 
 
+def test_the_settings_give_the_variance_of_the_prior() -> None:
+    X, Y = np.zeros((12, 64)), np.arange(12)[:, None] % 3
+    for name in ("mlp-map", "cnn-map"):
+        for given, expected in ((None, 1.0), (0.01, 0.01)):
+            settings = ClassificationSettings(gwi=GWISettings(weight_variance=given))
+            model = model_source(name).build(
+                X, Y, depth=1, settings=settings, seed=0, num_classes=3
+            )
+            assert model.weight_variance == expected
+
+
 def test_what_the_networks_read() -> None:
     for inference in INFERENCES:
         source = model_source(f"mlp-{inference}")
         assert source.is_read("gwi.hidden_units")
+        assert source.is_read("gwi.weight_variance")
+        of_images = model_source(f"cnn-{inference}")
+        assert not of_images.is_read("gwi.hidden_units")
+        assert of_images.is_read("gwi.weight_variance")
         assert not source.is_read("gwi.noise_variances")
         assert source.is_read("train_samples") == (inference in ("mean-field", "dropout"))
 

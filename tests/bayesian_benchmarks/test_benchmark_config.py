@@ -169,19 +169,25 @@ def test_a_learned_shift_of_the_inputs_is_in_the_key_where_it_is_asked_for() -> 
     assert "input_bias" not in svgp.settings_json
 
 
-def test_separate_kernels_are_in_the_key_where_they_are_asked_for() -> None:
-    without, separate, unsaid = (
-        json.loads(expand(experiment(models=["gwi-svgp"], settings=settings))[0].settings_json)
-        for settings in (
-            {"gwi": {"separate_kernels": False}},
-            {"gwi": {"separate_kernels": True}},
-            {"gwi": {}},
-        )
+@pytest.mark.parametrize(
+    ("model", "name", "default", "other"),
+    [
+        ("gwi-svgp", "separate_kernels", False, True),
+        ("gwi-net", "weight_variance", None, 0.1),
+        ("mlp-map", "weight_variance", None, 0.1),
+    ],
+)
+def test_later_settings_of_gwi_are_in_the_key_where_they_are_asked_for(
+    model: str, name: str, default: Any, other: Any
+) -> None:
+    without, asked_for, unsaid = (
+        json.loads(expand(experiment(models=[model], settings={"gwi": gwi}))[0].settings_json)
+        for gwi in ({name: default}, {name: other}, {})
     )
     assert without == unsaid
-    assert "separate_kernels" not in without["gwi"]
-    assert separate["gwi"] == without["gwi"] | {"separate_kernels": True}
-    dgp = expand(experiment(settings={"gwi": {"separate_kernels": True}}))[0]
+    assert name not in without["gwi"]
+    assert asked_for["gwi"] == without["gwi"] | {name: other}
+    dgp = expand(experiment(settings={"gwi": {name: other}}))[0]
     assert dgp.key == expand(experiment())[0].key
 
 

@@ -106,6 +106,8 @@ def test_settings_are_arguments(given: Callable[..., dict[str, Any]]) -> None:
         "checkpoint_seconds": 7.0,
         "callbacks": [print],
     }
+    with_prior = given("net", with_gwi(weight_variance=0.1))["networks"]
+    assert with_prior == [Network((4,), weight_variance=0.1)]
     networks = [Network((4,)), Network((3,), activation="relu", weight_variance=1.0)]
     assert given("net-selected", settings)["networks"] == networks
     sparse = given("svgp", settings)
