@@ -145,6 +145,8 @@ class GWISettings(BaseModel):
     weight_variance: float | None = Field(default=None, gt=0)
     """Of a normal prior on the weights of `gwi-net`'s mean, null for none; of `mlp-` and `cnn-` models, which
     always have one, null for 1."""
+    image_activation: Literal["relu", "tanh"] = "relu"
+    """Of the hidden layers of `cnn-` models."""
     networks: tuple[MeanNetwork, ...] = Field(
         default=(
             MeanNetwork(),

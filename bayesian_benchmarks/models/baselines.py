@@ -31,8 +31,8 @@ noise vanishes, until K + noise has no Cholesky factor.
 
 Inference = Literal["map", "mean-field", "dropout", "laplace", "ensemble"]
 
-_OF_IMAGES = ("weight_variance",)
-_OF_NETWORK = ("hidden_units", "activation", *_OF_IMAGES)
+_OF_NETWORK = ("hidden_units", "activation", "weight_variance")
+_OF_IMAGES = ("image_activation", "weight_variance")
 
 
 def _smooth_likelihood(num_classes: int | None, settings: Settings) -> Any:
@@ -93,6 +93,7 @@ def _convolutional_network(inference: Inference) -> Builder:
     ) -> Any:
         from gpflow_dkp.models import NeuralNetwork
 
+        gwi = settings.gwi or GWISettings()
         return NeuralNetwork(
             X.shape[1],
             _smooth_likelihood(num_classes, settings),
@@ -102,8 +103,8 @@ def _convolutional_network(inference: Inference) -> Builder:
                 X.shape[1], model=f"cnn-{inference}", instead=f"mlp-{inference}"
             ),
             hidden_units=(64,),
-            activation="relu",
-            weight_variance=_weight_variance(settings.gwi or GWISettings()),
+            activation=gwi.image_activation,
+            weight_variance=_weight_variance(gwi),
             curvature="last-layer",
             precision="mixed",
             num_samples=settings.train_samples,
@@ -122,21 +123,21 @@ def train_with_curvature(model: Any, data: tuple[Array, Array], **training: Any)
 
 
 _IGNORED = (
-    *(
-        "sghmc",
-        "ard",
-        "input_bias",
-        "precision",
-        "num_inducing",
-        "natural_gradient",
-        "schedule.natural_gradient",
-    ),
-    *(f"gwi.{name}" for name in GWISettings.model_fields if name not in _OF_NETWORK),
+    "sghmc",
+    "ard",
+    "input_bias",
+    "precision",
+    "num_inducing",
+    "natural_gradient",
+    "schedule.natural_gradient",
 )
-_IGNORED_BY_IMAGES = (
-    *_IGNORED,
-    *(f"gwi.{name}" for name in _OF_NETWORK if name not in _OF_IMAGES),
-)
+
+
+def _gwi_but(names: tuple[str, ...]) -> list[str]:
+    """The settings of Gaussian Wasserstein inference but for these."""
+    return [f"gwi.{name}" for name in GWISettings.model_fields if name not in names]
+
+
 for _inference in get_args(Inference):
     _no_samples = () if _inference in ("mean-field", "dropout") else ("train_samples",)
     _train = train_with_curvature if _inference == "laplace" else None
@@ -144,13 +145,13 @@ for _inference in get_args(Inference):
         f"mlp-{_inference}",
         train=_train,
         tasks=("regression", "classification", "ood"),
-        ignores=(*_IGNORED, *_no_samples),
+        ignores=(*_IGNORED, *_gwi_but(_OF_NETWORK), *_no_samples),
     )(_network(_inference))
     register_model(
         f"cnn-{_inference}",
         train=_train,
         tasks=("classification", "ood"),
-        ignores=(*_IGNORED_BY_IMAGES, *_no_samples),
+        ignores=(*_IGNORED, *_gwi_but(_OF_IMAGES), *_no_samples),
     )(_convolutional_network(_inference))
 
 

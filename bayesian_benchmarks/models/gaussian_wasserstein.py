@@ -213,7 +213,10 @@ def _refuse_kl(name: str) -> Callable[[Settings], None]:
     return check
 
 
-_UNREAD = ("sghmc", "ard", "input_bias", "precision", "num_inducing", "schedule")
+_UNREAD = (
+    *("sghmc", "ard", "input_bias", "precision", "num_inducing", "schedule"),
+    "gwi.image_activation",
+)
 _NETWORK = ("gwi.hidden_units", "gwi.activation", "gwi.weight_variance")
 _register = partial(register_model, train=train_and_choose)
 _register("gwi-net", ignores=(*_UNREAD, "gwi.networks"), check_settings=_refuse_kl("gwi-net"))(

@@ -31,6 +31,7 @@ NOT_IN_OLDER_KEYS = {
     "schedule.antithetic": False,
     "gwi.separate_kernels": False,
     "gwi.weight_variance": None,
+    "gwi.image_activation": "relu",
 }
 """Settings that a key leaves out where they have these values, as in rows from before there were such."""
 

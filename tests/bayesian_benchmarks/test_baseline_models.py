@@ -91,8 +91,13 @@ def test_the_settings_make_the_network() -> None:
     assert not np.allclose(model.precision_tril, start)
 
 
-def test_the_settings_give_the_variance_of_the_prior() -> None:
+def test_the_settings_give_the_prior_and_the_units_of_images() -> None:
     X, Y = np.zeros((12, 64)), np.arange(12)[:, None] % 3
+    images = model_source("cnn-map")
+    for given in ("relu", "tanh"):
+        settings = ClassificationSettings(gwi=GWISettings(image_activation=given))
+        model = images.build(X, Y, depth=1, settings=settings, seed=0, num_classes=3)
+        assert model.activation == given
     for name in ("mlp-map", "cnn-map"):
         for given, expected in ((None, 1.0), (0.01, 0.01)):
             settings = ClassificationSettings(gwi=GWISettings(weight_variance=given))
@@ -107,7 +112,9 @@ def test_what_the_networks_read() -> None:
         source = model_source(f"mlp-{inference}")
         assert source.is_read("gwi.hidden_units")
         assert source.is_read("gwi.weight_variance")
+        assert not source.is_read("gwi.image_activation")
         of_images = model_source(f"cnn-{inference}")
+        assert of_images.is_read("gwi.image_activation")
         assert not of_images.is_read("gwi.hidden_units")
         assert of_images.is_read("gwi.weight_variance")
         assert not source.is_read("gwi.noise_variances")
