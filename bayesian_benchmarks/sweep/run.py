@@ -198,12 +198,17 @@ def expand(
         for source, settings in chosen:
             source.check(experiment.task, settings, experiment.model_depth(depth))
 
+    not_to_be_had: set[str] = set()  # asked for once: each time may be a download that fails
+
     def digest(dataset: str, split: int) -> str:
+        if dataset in not_to_be_had:
+            return UNKNOWN
         try:
             return _data_digest(experiment.task, dataset, split, directory, csv)
         except DataFileError:
             if need_data:
                 raise
+            not_to_be_had.add(dataset)
             return UNKNOWN
 
     runs = [

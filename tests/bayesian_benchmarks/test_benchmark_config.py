@@ -8,10 +8,24 @@ from typing import Any
 
 import pytest
 
-from bayesian_benchmarks import Experiment, Settings, expand, load_experiment, run_task
-from bayesian_benchmarks.errors import BenchmarkError, ConfigError, UnknownNameError
+from bayesian_benchmarks import (
+    Experiment,
+    Settings,
+    expand,
+    load_experiment,
+    register_dataset,
+    run_task,
+)
+from bayesian_benchmarks.datasets import registry
+from bayesian_benchmarks.errors import (
+    BenchmarkError,
+    ConfigError,
+    DataFileError,
+    UnknownNameError,
+)
 from bayesian_benchmarks.models.deep import as_recipe
 from bayesian_benchmarks.settings import DensitySettings, GWISettings, schedule_name
+from bayesian_benchmarks.sweep.run import UNKNOWN
 from bayesian_benchmarks.tasks import find_task
 
 LARGE = ("kin8nm", "naval", "power", "protein")
@@ -429,3 +443,20 @@ def test_the_data_and_a_plugins_source_are_part_of_the_key(
     ours, theirs = (expand(experiment(splits=[split]))[0].data for split in (0, 1))
     assert ours != theirs
     assert expand(experiment(datasets=["yacht"]))[0].data == ""
+
+
+def test_data_that_cannot_be_had_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time may be a download that waits for its time limit."""
+    monkeypatch.setattr(registry, "_SOURCES", dict(registry._SOURCES))
+    asked = []
+
+    @register_dataset("far_away", num_splits=3)
+    def load(split: int, data_dir: Path | None) -> Any:
+        asked.append(split)
+        raise DataFileError("no network")
+
+    far = experiment(datasets=["far_away"], splits="all", depths=[1, 2])
+    assert {run.data for run in expand(far, need_data=False)} == {UNKNOWN}
+    assert asked == [0]
+    with pytest.raises(DataFileError, match="no network"):
+        expand(far)
