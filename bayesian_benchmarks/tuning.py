@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .datasets import Dataset, random_split
 from .errors import BenchmarkError, ConfigError, StoreError
 from .experiment import Experiment
 from .models import model_source
@@ -34,6 +33,7 @@ from .sweep.job import Interrupted, Job, Notice, Refused, Step
 from .sweep.locks import RunLock
 from .sweep.run import Run, data_digest, expand
 from .sweep.worker import CHECKPOINT_NAME, UNGUARDED, in_worker
+from .tasks import find_task, list_tasks, metrics_of
 
 if TYPE_CHECKING:
     import optuna
@@ -46,13 +46,21 @@ OBJECTIVES = {
 }
 """What is maximised, and the metric of a trial's runs that it is."""
 
+
+def tasks_to_tune() -> list[str]:
+    """Tasks whose runs have all objectives, and whose datasets a training part of their own."""
+    return [
+        name
+        for name in list_tasks()
+        if hasattr(find_task(name).dataset, "training_part")
+        and set(OBJECTIVES.values()) <= set(metrics_of(name))
+    ]
+
+
 PRUNERS = ("median", "hyperband", "none")
 
 RUNGS = PARTS
 """Parts of a training, after each of which a trial may be pruned."""
-
-SCORED_ROWS = 10
-"""Training rows that stand where a test part is needed and its scores are not."""
 
 Say = Callable[[str], None]
 
@@ -75,15 +83,9 @@ class TrainingPartRun(Run):
 
     validation_fraction: float | None = None
 
-    def load(self, data_dir: Path | None = None) -> Dataset:
+    def load(self, data_dir: Path | None = None) -> Any:
         """The training part, as a split of its own."""
-        dataset: Dataset = super().load(data_dir)
-        X, Y = dataset.X_train, dataset.Y_train
-        if self.validation_fraction is None:
-            return replace(dataset, X_test=X[:SCORED_ROWS], Y_test=Y[:SCORED_ROWS])
-        restored = dataset.scaling.restore_X(X), dataset.scaling.restore_Y(Y)
-        parts = random_split(*restored, self.split, test_fraction=self.validation_fraction)
-        return Dataset.from_split(dataset.name, dataset.split, parts)
+        return super().load(data_dir).training_part(self.validation_fraction)
 
 
 @dataclass(frozen=True)

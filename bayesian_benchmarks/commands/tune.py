@@ -12,12 +12,10 @@ import yaml
 
 from ..command_line import exit_code_of, import_plugins, split_numbers
 from ..configs import find_config
-from ..datasets import Dataset
 from ..errors import ConfigError, StoreError
 from ..experiment import Experiment, load_experiment
 from ..models import model_source
 from ..search_space import SYNTAX, search_space, words_of_file
-from ..tasks import find_task, list_tasks, metrics_of
 from ..tuning import (
     OBJECTIVES,
     PRUNERS,
@@ -27,6 +25,7 @@ from ..tuning import (
     open_study,
     own_settings,
     shown,
+    tasks_to_tune,
     tune,
 )
 
@@ -34,10 +33,10 @@ NAME = "dkp-bench tune"
 
 DESCRIPTION = """\
 Choose settings of one model at one depth by Optuna. A trial trains the model on every split that is
-given, a process each, and has the mean of the bound per training point, or of the log density of rows that
-are held out of the training part. No trial sees the test part. One whose bound is below the median of the
-others at a tenth of the steps, two tenths and so on is pruned. Trials are kept beside the results store;
-one that a kill left half-way goes on when the same command is given again."""
+given, a process each, and has the mean of the bound per training point, or of the log density of targets, or
+log probability of labels, that are held out of the training part. No trial sees the test part. One whose
+bound is below the median of the others at a tenth of the steps, two tenths and so on is pruned. Trials are
+kept beside the results store; one that a kill left half-way goes on when the same command is given again."""
 
 EXAMPLES = """\
 examples:
@@ -48,6 +47,9 @@ examples:
       on three splits of two datasets, by held-out rows
   %(prog)s --config quick_density --model gp --search-file ranges.yaml --trials 50 --jobs 2
       ranges from a file, such as `num_inducing: 20:100`; two trials at a time
+  %(prog)s --config quick_classification --datasets iris --model mlp-map --trials 4 \\
+      --search gwi.weight_variance=log:1e-3:1 --objective validation_log_likelihood
+      a network's prior by the labels of held-out rows
 
 A number for learning_rate or natural_gradient is the first or the highest rate of the schedule in use.
 
@@ -178,11 +180,7 @@ def _check_numbers(arguments: argparse.Namespace) -> None:
 def _experiment(arguments: argparse.Namespace) -> Experiment:
     """The config with the command line's changes, of one model and one depth."""
     experiment = load_experiment(find_config(arguments.config))
-    known = [
-        name
-        for name in list_tasks()
-        if find_task(name).dataset is Dataset and set(OBJECTIVES.values()) <= set(metrics_of(name))
-    ]
+    known = tasks_to_tune()
     if experiment.task not in known:
         raise ConfigError(
             f"{arguments.config} is an experiment in {experiment.task}; tune is for "

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
 from ..errors import BadDataError
-from .dataset import Array, FeatureScaling, SplitData, column_scale
+from .dataset import (
+    SCORED_ROWS,
+    Array,
+    FeatureScaling,
+    SplitData,
+    column_scale,
+    stratified_split,
+)
 
 Labels = npt.NDArray[np.int64]
 
@@ -76,6 +84,31 @@ class ClassificationDataset:
         scaling = FeatureScaling(pixels.mean(axis=0), column_scale(pixels))
         X_train, X_test = (scaling.normalise_X(X.reshape(len(X), -1)) for X in (X_train, X_test))
         return cls(name, split, X_train, Y_train, X_test, Y_test, num_classes, scaling)
+
+    def training_part(self, validation_fraction: float | None = None) -> Self:
+        """The training part as a split of its own, for choices that the test part must not influence.
+
+        :param validation_fraction: of it that stands in place of the test part, each class in proportion;
+            None to train on all of it, with some of its rows where the test part was. The features' scaling,
+            which knows no label, stays as it is.
+        :raises BadDataError: a class of one row, which cannot be in both parts.
+
+        >>> from bayesian_benchmarks.datasets import get_dataset
+        >>> part = get_dataset("iris", task="classification").training_part(0.2)  # of 135 rows
+        >>> len(part.X_train), len(part.X_test)
+        (108, 27)
+        """
+        X, Y = self.X_train, self.Y_train
+        if validation_fraction is None:
+            return replace(self, X_test=X[:SCORED_ROWS], Y_test=Y[:SCORED_ROWS])
+        parts = stratified_split(X, Y[:, 0], self.split, test_fraction=validation_fraction)
+        return replace(
+            self,
+            X_train=parts.X_train,
+            Y_train=parts.Y_train[:, None],
+            X_test=parts.X_test,
+            Y_test=parts.Y_test[:, None],
+        )
 
 
 def checked_features(name: str, part: str, X: npt.ArrayLike) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ Array = npt.NDArray[np.float64]
 
 MIN_ROWS = 10
 """Fewer rows than this do not give a 90/10 split that means anything."""
+
+SCORED_ROWS = 10
+"""Training rows that stand where a test part is needed and its scores are not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +158,24 @@ class Dataset:
             Y_test=scaling.normalise_Y(Y_test),
             scaling=scaling,
         )
+
+    def training_part(self, validation_fraction: float | None = None) -> Dataset:
+        """The training part as a split of its own, for choices that the test part must not influence.
+
+        :param validation_fraction: of it that stands in place of the test part, normalised with the rest's
+            scaling; None to train on all of it, with some of its rows where the test part was.
+
+        >>> from bayesian_benchmarks.datasets import get_dataset
+        >>> part = get_dataset("diabetes").training_part(0.25)  # of 398 rows
+        >>> len(part.X_train), len(part.X_test)
+        (298, 100)
+        """
+        X, Y = self.X_train, self.Y_train
+        if validation_fraction is None:
+            return replace(self, X_test=X[:SCORED_ROWS], Y_test=Y[:SCORED_ROWS])
+        restored = self.scaling.restore_X(X), self.scaling.restore_Y(Y)
+        parts = random_split(*restored, self.split, test_fraction=validation_fraction)
+        return Dataset.from_split(self.name, self.split, parts)
 
 
 def random_split(X: Array, Y: Array, split: int, *, test_fraction: float = 0.1) -> SplitData:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
 from ..errors import BadDataError
 from .classification import ClassificationDataset, checked_features
-from .dataset import Array, SplitData
+from .dataset import SCORED_ROWS, Array, SplitData
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +66,8 @@ class OodDataset(ClassificationDataset):
             )
         X_ood = inside.scaling.normalise_X(X_ood.reshape(len(X_ood), -1))
         return cls(**vars(inside), X_ood=X_ood)
+
+    def training_part(self, validation_fraction: float | None = None) -> Self:
+        """As of classification; some of its rows stand where the other distribution's were."""
+        part = super().training_part(validation_fraction)
+        return replace(part, X_ood=part.X_train[:SCORED_ROWS])

@@ -17,7 +17,10 @@ Loader = Callable[[int, Path | None], SplitData]
 
 
 class SplitType(Protocol):
-    """A type of dataset: checks, scales and wraps a split in original units."""
+    """A type of dataset: checks, scales and wraps a split in original units.
+
+    One with `training_part`, as those of the package, can be tuned on: see `Dataset.training_part`.
+    """
 
     def from_split(self, name: str, split: int, data: SplitData) -> Any:
         """The split."""

@@ -102,6 +102,22 @@ def test_stratified_split_covers_every_row_once() -> None:
     np.testing.assert_array_equal(np.bincount(data.Y_test), [12, 6, 2])
 
 
+def test_the_training_part_as_a_split_of_its_own() -> None:
+    """No row of the test part, each class in proportion, the features' scaling as it was."""
+    whole = get_dataset("iris", 1, task="classification")
+    part = whole.training_part(0.2)
+    assert type(part) is ClassificationDataset
+    both = np.concatenate([part.X_train, part.X_test])
+    assert sorted(map(tuple, both)) == sorted(map(tuple, whole.X_train))
+    assert np.bincount(part.Y_test[:, 0]).tolist() == [9, 9, 9]
+    labels = {tuple(x): y for x, y in zip(whole.X_train, whole.Y_train[:, 0], strict=True)}
+    for x, y in zip(part.X_test, part.Y_test[:, 0], strict=True):
+        assert labels[tuple(x)] == y
+    without = whole.training_part()
+    np.testing.assert_array_equal(without.X_train, whole.X_train)
+    assert {tuple(x) for x in without.X_test} <= set(labels)
+
+
 def test_every_class_of_a_stratified_split_is_in_both_parts() -> None:
     labels = np.array([0] * 10 + [1] * 2)
     for fraction in (0.1, 0.9):

@@ -338,7 +338,6 @@ def test_best_config_means_the_runs_of_its_trial(tmp_path: Path) -> None:
             ["--validation-fraction", "1"],
             "--validation-fraction is 1.0; it must be between 0 and 1",
         ),
-        (["--config", "quick_ood"], "quick_ood is an experiment in ood; tune is for density, "),
         (["--config", "quick"], "quick has models dwp-ab-gw, dgp; say which with --model."),
         (["--config", "ober2023", "--model", "dgp"], "ober2023 has depths 2, 3, 4, 5; say which "),
         (
@@ -359,6 +358,15 @@ def test_bad_input_is_one_line(
     assert out == ""
     assert err.startswith(f"dkp-bench tune: {message}")
     assert err.count("\n") == 1
+
+
+def test_a_task_without_the_objectives(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = Path(CONFIG).read_text().replace("task: tuned", "task: untunable")
+    (tmp_path / "own.yaml").write_text(text)
+    assert main(["tune", "--config", "own.yaml", *SEARCH]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("dkp-bench tune: own.yaml is an experiment in untunable; tune is for ")
+    assert "classification, density, ood, regression" in err
 
 
 def test_a_storage_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -435,3 +443,28 @@ def test_a_density_by_held_out_rows(capsys: pytest.CaptureFixture[str]) -> None:
     search = ["--search", "num_inducing=3:6", "natural_gradient=log:1e-3:1e-1"]
     assert main(["tune", *words, *search, "--trials", "1"]) == 0
     assert capsys.readouterr().out.split()[:2] == ["trial", "validation_log_likelihood"]
+
+
+@pytest.mark.usefixtures("workers_here")
+def test_a_networks_prior_by_held_out_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--config", "quick_classification", "--datasets", "iris", "--model", "mlp-map"]
+    search = ["--search", "gwi.weight_variance=1e-6,1.0", "--steps", "60", "--trials", "4"]
+    assert main(["tune", *words, *search, *BY_VALIDATION, "--out", "best.yaml"]) == 0
+    values = {trial.params["gwi.weight_variance"]: trial.value for trial in trials()}
+    assert values[1e-6] == pytest.approx(-math.log(3.0), abs=0.05)  # a constant
+    assert values[1.0] > values[1e-6] + 0.1
+    gwi = load_experiment("best.yaml").settings.gwi
+    assert gwi is not None
+    assert gwi.weight_variance == 1.0
+
+
+def test_detection_by_held_out_labels() -> None:
+    of = Tuning(
+        load_experiment("quick_ood"), {}, objective=BY_VALIDATION[1], validation_fraction=0.2
+    )
+    run = of.runs(of.experiment.override(models=["mlp-map"], datasets=["digits_rotated"]))[0]
+    whole, seen = get_dataset("digits_rotated", task="ood"), run.load()
+    assert len(seen.X_train) + len(seen.X_test) == len(whole.X_train)
+    rows = {row.tobytes() for row in whole.X_train}
+    for part in (seen.X_train, seen.X_test, seen.X_ood):
+        assert {row.tobytes() for row in part} <= rows

@@ -86,10 +86,12 @@ register_task(
         "tuned", Settings, Dataset, evaluate, {"test_log_likelihood": Metric("its mean", "higher")}
     )
 )
+register_task(Task("untunable", Settings, Dataset, evaluate, {}))
 
 
 @register_dataset("tuned-data", num_splits=3)
 @register_dataset("tuned-data", num_splits=3, task="tuned")
+@register_dataset("tuned-data", num_splits=3, task="untunable")
 def load_data(split: int, data_dir: Path | None) -> SplitData:
     random = np.random.RandomState(0)
     X = random.normal(size=(40, 2))
