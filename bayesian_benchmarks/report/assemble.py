@@ -15,7 +15,7 @@ from .paired import PairedLine, paired_differences
 from .pictures import calibration, critical_difference, pit_histograms, training_curves
 from .ranks import RankLine, average_ranks
 from .sources import Source
-from .tables import frame, num_steps
+from .tables import frame, num_steps, summarise
 
 
 def report(
@@ -141,29 +141,26 @@ def _ranks_table(source: Source, lines: Sequence[RankLine], metric: str) -> Tabl
 
 def _times(source: Source) -> Table:
     """Seconds a run and a step, by dataset, model and depth."""
-    table = frame(source.rows, source.counts_output_layer)
+    lines = summarise(
+        source.rows,
+        metrics=["seconds", "seconds_per_step"],
+        depth_counts_output_layer=source.counts_output_layer,
+    )
     rows = []
-    if not table.empty:
-        names = ["dataset", "depth", "model", "protocol"]
-        for _, group in table.groupby(names):
-            dataset, depth, model, protocol = group[names].iloc[0]
-            step = group["seconds_per_step"].mean() if "seconds_per_step" in group else float("nan")
-            seconds = group["seconds"].mean()
-            rows.append(
-                [
-                    *(
-                        Cell(str(dataset)),
-                        Cell(str(depth or "-"), sort=float(depth)),
-                        Cell(str(model)),
-                    ),
-                    Cell(str(num_steps(protocol)), sort=num_steps(protocol)),
-                    Cell(f"{seconds:.0f}", sort=seconds),
-                    Cell(
-                        "" if step != step else f"{1e3 * step:.1f}",
-                        sort=step if step == step else 0.0,
-                    ),
-                ]
-            )
+    for line in lines:
+        seconds, step = (ours.mean for ours, _ in line.metrics.values())
+        rows.append(
+            [
+                Cell(line.dataset),
+                Cell(str(line.depth or "-"), sort=float(line.depth)),
+                Cell(line.label),
+                Cell(str(line.num_steps), sort=line.num_steps),
+                Cell(f"{seconds:.0f}", sort=seconds),
+                Cell(
+                    "" if step != step else f"{1e3 * step:.1f}", sort=step if step == step else 0.0
+                ),
+            ]
+        )
     header = ["dataset", "depth", "model", "steps", "seconds a run", "ms a step"]
     return Table("Times of training", f"{source.name}-times", header, rows, "Means over splits.")
 

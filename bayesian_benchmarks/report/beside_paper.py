@@ -70,12 +70,12 @@ def tables_beside_paper(source: Source) -> list[Table]:
 
 
 def _table(source: Source, lines: Sequence[TableLine], metric: str, meaning: str) -> Table:
-    models = list(dict.fromkeys(line.model for line in lines))
+    models = list(dict.fromkeys(line.label for line in lines))
     several = len({line.schedule for line in lines}) > 1
     places: dict[tuple, dict[str, TableLine]] = {}
     for line in lines:
         key = (line.dataset, line.depth, line.num_steps, line.schedule)
-        places.setdefault(key, {})[line.model] = line
+        places.setdefault(key, {})[line.label] = line
     rows = []
     for (dataset, depth, num_steps, schedule), of_model in places.items():
         best = _best([line.metrics[metric][0] for line in of_model.values()], metric)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..settings import OF_PAPERS_SCHEDULE, schedule_name
@@ -20,16 +21,25 @@ def competitors(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     for model, of_model in rows.groupby("model"):
         parts = list(of_model.groupby(["depth", "protocol"]))
         several_depths = of_model["depth"].nunique() > 1
-        protocols = [_readable(part["protocol"].iloc[0]) for _, part in parts]
-        for (_, part), settings in zip(parts, protocols, strict=True):
-            label = str(model)
-            if several_depths:
-                label += f", depth {part['depth'].iloc[0]}"
-            for name in _differing(protocols):
-                if name in settings or name not in OF_PAPERS_SCHEDULE:
-                    label += f", {name} {settings.get(name, 'default')}"
-            found[label] = part
+        differences = told_apart([part["protocol"].iloc[0] for _, part in parts])
+        for (_, part), difference in zip(parts, differences, strict=True):
+            depth = f"depth {part['depth'].iloc[0]}" if several_depths else ""
+            found[", ".join(filter(None, [str(model), depth, difference]))] = part
     return found
+
+
+def told_apart(protocols: Sequence[str]) -> list[str]:
+    """What each protocol has where they are not all the same, such as "clip 2.0, num_steps 500"."""
+    several = [_readable(protocol) for protocol in protocols]
+    names = _differing(several)
+    return [
+        ", ".join(
+            f"{name} {settings.get(name, 'default')}"
+            for name in names
+            if name in settings or name not in OF_PAPERS_SCHEDULE
+        )
+        for settings in several
+    ]
 
 
 def _readable(protocol: str) -> dict[str, Any]:

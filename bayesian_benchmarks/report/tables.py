@@ -16,6 +16,7 @@ from ..errors import UnknownNameError
 from ..settings import schedule_name
 from ..store import ResultRow
 from ..tasks import directions, find_task
+from .competitors import told_apart
 from .paper import PaperResult, published
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class TableLine:
 
     `depth` counts layers as the paper does, 0 where the model's name says them; `metrics[name]` is
     (ours, published or None). `is_mixed` says that different code made the rows, as far as is known.
-    `schedule` is of `schedule_name`.
+    `schedule` is of `schedule_name`. `settings` are those that tell it from other lines of the same dataset,
+    depth, model, number of steps and schedule, "" where there are none.
 
     >>> from bayesian_benchmarks.report import Summary, TableLine
     >>> ours = Summary(mean=-0.3812, standard_error=0.0123, num_splits=20)
@@ -75,6 +77,12 @@ class TableLine:
     metrics: dict[str, tuple[Summary, PaperResult | None]]
     is_mixed: bool = False
     schedule: str = "paper"
+    settings: str = ""
+
+    @property
+    def label(self) -> str:
+        """The model, and what tells it from others of its name."""
+        return f"{self.model}, {self.settings}" if self.settings else self.model
 
 
 def agrees(ours: float, published: PaperResult) -> bool | None:
@@ -137,7 +145,8 @@ def summarise(
             raise UnknownNameError("metric", metric, known)
     lines = []
     names = ["dataset", "depth", "model", "protocol", "task"]
-    for _, group in table.groupby(names):
+    groups = [group for _, group in table.groupby(names)]
+    for group, settings in zip(groups, _settings_that_differ(groups), strict=True):
         dataset, depth, model, protocol, task = group[names].iloc[0]
         figures = {
             metric: (
@@ -149,8 +158,25 @@ def summarise(
         steps, is_mixed = num_steps(protocol), group["code"].nunique() > 1
         num_splits = group["split"].nunique()
         how = schedule_name(protocol)
-        lines.append(TableLine(dataset, depth, model, steps, num_splits, figures, is_mixed, how))
+        lines.append(
+            TableLine(dataset, depth, model, steps, num_splits, figures, is_mixed, how, settings)
+        )
     return lines
+
+
+def _settings_that_differ(groups: Sequence[pd.DataFrame]) -> list[str]:
+    """For each of the groups of rows what `TableLine.settings` says."""
+    alike: dict[tuple, list[int]] = {}
+    protocols = [group["protocol"].iloc[0] for group in groups]
+    for i, (group, protocol) in enumerate(zip(groups, protocols, strict=True)):
+        place = tuple(group[["task", "dataset", "depth", "model"]].iloc[0])
+        alike.setdefault((place, num_steps(protocol), schedule_name(protocol)), []).append(i)
+    found = [""] * len(groups)
+    for members in alike.values():
+        differences = told_apart([protocols[i] for i in members])
+        for i, difference in zip(members, differences, strict=True):
+            found[i] = difference
+    return found
 
 
 HEAD = ("task", "dataset", "depth", "model", "protocol", "split", "seed", "code")
@@ -256,7 +282,7 @@ def _cells(lines: Sequence[TableLine]) -> tuple[list[str], list[list[str]], str]
         row = [
             line.dataset,
             str(line.depth or "-"),
-            line.model,
+            line.label,
             f"{line.num_steps}{'' if line.schedule == 'paper' else f' {line.schedule}'}",
             f"{line.num_splits}{'†' if line.is_mixed else ''}",
         ]
@@ -346,6 +372,7 @@ def _csv(lines: Sequence[TableLine]) -> str:
             "agrees": None if theirs is None else agrees(ours.mean, theirs),
             "is_mixed": line.is_mixed,
             "schedule": line.schedule,
+            "settings": line.settings,
         }
         for line in lines
         for metric, (ours, theirs) in line.metrics.items()

@@ -141,6 +141,19 @@ def test_tables_have_models_across_and_the_best_in_bold(source: Source) -> None:
     assert gw.mark == "worse"  # 1.96 where the paper has 2.02 ± 0.01
 
 
+def test_settings_of_one_model_have_columns_of_their_own() -> None:
+    """None in another's place."""
+    other = row("dgp", 0, 1.0)
+    settings = json.dumps(json.loads(other.settings) | {"num_inducing": 7})
+    other = replace(other, settings=settings, settings_hash=digest_of(settings))
+    source = Source("made-up", Path("made-up.csv"), [row("dgp", 0, 2.0), other], None)
+    bound, *_ = tables_beside_paper(source)
+    (line,) = bound.rows
+    found = dict(zip(bound.header, (cell.text for cell in line), strict=True))
+    values = {name: value for name, value in found.items() if name.startswith("dgp")}
+    assert values == {"dgp, num_inducing 7": "1", "dgp, num_inducing default": "2"}
+
+
 def test_runs_that_end_far_below_the_printed_bound_are_counted(source: Source) -> None:
     """Of single runs: printed for yacht are 1.88 (DGP) and 2.02 (GW) at depth 2, 1.46 (DGP) at depth 5."""
     yacht = [row("dgp", 0, 1.79), row("dgp", 1, 1.77), row("dwp-gw", 0, 2.5)]

@@ -39,7 +39,8 @@ def row(split: int, elbo: float, **changes: Any) -> ResultRow:
         "depth": 2,
         "metrics": {"elbo_per_point": elbo, "test_rmse": 1.0, "coverage_90": 0.9},
     } | changes
-    settings = json.dumps({"depth": fields["depth"], "num_steps": fields.pop("num_steps", 20_000)})
+    content = {"depth": fields["depth"], "num_steps": fields.pop("num_steps", 20_000)}
+    settings = json.dumps(content | fields.pop("others", {}))
     return ResultRow(settings=settings, settings_hash=str(hash(settings)), **fields)
 
 
@@ -90,6 +91,25 @@ def test_settings_and_failures_are_not_mixed() -> None:
     rows = [*ROWS, row(0, 9.0, num_steps=10), row(3, 0.0, status="failed", metrics={})]
     lines = summarise(rows, metrics=["elbo_per_point"])
     assert [(line.num_steps, line.num_splits) for line in lines] == [(10, 1), (20_000, 3)]
+
+
+def test_settings_that_tell_lines_of_as_many_steps_apart() -> None:
+    rows = [
+        row(0, 1.0, num_steps=10, others={"gwi": {"weight_variance": 0.1}}),
+        row(0, 2.0, num_steps=10, others={"gwi": {}}),
+        row(0, 3.0, num_steps=20, others={"gwi": {}}),
+    ]
+    lines = summarise(rows, metrics=["elbo_per_point"])
+    found = {line.label: line.metrics["elbo_per_point"][0].mean for line in lines}
+    name = ROWS[0].model
+    assert found == {
+        f"{name}, weight_variance 0.1": 1.0,
+        f"{name}, weight_variance default": 2.0,
+        name: 3.0,  # alone with its number of steps
+    }
+    for style in ("rich", "markdown"):
+        assert f"{name}, weight_variance 0.1" in format_table(lines, style)
+    assert format_table(lines, "csv").splitlines()[1].endswith("weight_variance 0.1")
 
 
 def test_rows_of_different_code_are_marked() -> None:
