@@ -29,15 +29,14 @@ def competitors(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def told_apart(protocols: Sequence[str]) -> list[str]:
-    """What each protocol has where they are not all the same, such as "clip 2.0, num_steps 500"."""
+    """What each protocol has where they are not all the same, such as "clip 2.0, num_steps 500".
+
+    A setting that a protocol lacks, as it is of before there was one or does not read it, is not named.
+    """
     several = [_readable(protocol) for protocol in protocols]
     names = _differing(several)
     return [
-        ", ".join(
-            f"{name} {settings.get(name, 'default')}"
-            for name in names
-            if name in settings or name not in OF_PAPERS_SCHEDULE
-        )
+        ", ".join(f"{name} {settings[name]}" for name in names if name in settings)
         for settings in several
     ]
 
