@@ -27,7 +27,7 @@ examples:
       your own data, with the demonstration's settings
   %(prog)s --config ober2023 --tables-only --format markdown
       the table of all runs of the paper's protocol done so far
-  %(prog)s --config ober2023 --import results/ober2023.csv --tables-only
+  %(prog)s --config ober2023 --import results/archive/ober2023.csv --tables-only
       the same, of the rows that come with the source
 
   %(prog)s --config aitchison2021 --tables-only --paired test_log_likelihood

@@ -77,7 +77,7 @@ def test_a_sweep_from_another_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_report_from_another_folder(tmp_path: Path) -> None:
-    rows = REPOSITORY / "results" / "ober2023.csv"
+    rows = REPOSITORY / "results" / "archive" / "ober2023.csv"
     done = bench("report", str(rows), "--markdown", "tables.md")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("tables.md: ")

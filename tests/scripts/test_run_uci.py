@@ -20,7 +20,7 @@ from bayesian_benchmarks.store import ResultsStore
 
 Main = Callable[[list[str]], int]
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROWS_OF_OURS = REPOSITORY / "results" / "ober2023.csv"
+ROWS_OF_OURS = REPOSITORY / "results" / "archive" / "ober2023.csv"
 SCRIPT = REPOSITORY / "scripts" / "run_uci.py"
 PLUGINS = REPOSITORY / "tests" / "bayesian_benchmarks"
 FAKE = ["--plugin", "fake_models", "--models", "fake", "--steps", "30"]
@@ -126,9 +126,9 @@ def test_an_export_over_another_file_is_refused_before_the_sweep(
 def test_comparison_across_configs_is_of_the_experiments_datasets(
     run_uci: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("ober2023", "wild2022"):
-        rows = str(REPOSITORY / "results" / f"{name}.csv")
-        assert run_uci.main(["--config", name, "--import", rows, "--tables-only"]) == 0
+    rows_of = {"ober2023": ROWS_OF_OURS, "wild2022": REPOSITORY / "results" / "wild2022.csv"}
+    for name, rows in rows_of.items():
+        assert run_uci.main(["--config", name, "--import", str(rows), "--tables-only"]) == 0
     capsys.readouterr()
     what = ["--config", "wild2022", "--datasets", "boston", "--tables-only", "--format", "markdown"]
     assert run_uci.main([*what, "--paired", "test_log_likelihood", "--across"]) == 0
