@@ -448,7 +448,7 @@ def test_a_density_by_held_out_rows(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("workers_here")
 def test_a_networks_prior_by_held_out_labels(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config", "quick_classification", "--datasets", "iris", "--model", "mlp-map"]
-    search = ["--search", "gwi.weight_variance=1e-6,1.0", "--steps", "60", "--trials", "4"]
+    search = ["--search", "gwi.weight_variance=1e-6,1.0", "--steps", "60", "--trials", "3"]
     assert main(["tune", *words, *search, *BY_VALIDATION, "--out", "best.yaml"]) == 0
     values = {trial.params["gwi.weight_variance"]: trial.value for trial in trials()}
     assert values[1e-6] == pytest.approx(-math.log(3.0), abs=0.05)  # a constant
