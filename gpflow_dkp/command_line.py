@@ -73,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--kernel",
         help="squared_exponential, rational_quadratic, relu, or auto: the best of them; of dgp also "
-        "relu_features and erf",
+        "relu_features, erf and sin",
     )
     fit.add_argument("--inducing", type=int, help="number of inducing points")
     fit.add_argument("--steps", type=int, help="of training, at most")

@@ -16,7 +16,7 @@ from ..settings import CosineDecay, Decay, Rates, RecipeSettings, Settings
 from .registry import Array, Builder, register_model
 
 KERNELS = ("squared_exponential", "relu")
-KERNELS_OF_FEATURES = ("relu_features", "erf")
+KERNELS_OF_FEATURES = ("relu_features", "erf", "sin")
 """With which a deep GP is a Bayesian neural network of finite width."""
 
 

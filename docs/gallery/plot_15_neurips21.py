@@ -6,7 +6,7 @@ The true posterior of features, and two approximations
 without any change to the functions, so that their true posterior is the same for all rotations. A deep GP's
 approximate posterior, a Gaussian, takes one of them; a deep Wishart process' is of Gram matrices, which
 rotations leave as they are. Here all three are drawn for the same data and the same kernels: the truth by
-Hamiltonian Monte Carlo. The data are ours: the paper's text gives none.
+Hamiltonian Monte Carlo. The data are ours; the text of the paper's appendix was not seen.
 """
 
 from pathlib import Path

@@ -22,7 +22,7 @@ class DGP(ModelWithWidths):
     Hidden layer l has `widths[l]` functions with covariance K / nu_l; the next kernel acts on their
     Gram matrix, as in `DWP`. The baseline of [UAI23]. With a linear kernel on the inputs and
     `gram.ReLUFeatures` after each hidden layer it is a Bayesian neural network of those widths;
-    `from_data(kernel="relu_features")`, or "erf", makes one with biases.
+    `from_data(kernel="relu_features")`, or "erf" or "sin", makes one with biases.
 
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
     :param widths: number of functions of each hidden layer, one fewer than kernels.

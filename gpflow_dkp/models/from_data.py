@@ -104,8 +104,8 @@ class DeepModel(DeepKernelProcess):
         :param num_inducing: M; no more are used than X has distinct rows.
         :param width: of each hidden layer, default the number of features D; for models with widths.
         :param kernel: "squared_exponential", "rational_quadratic" or "relu", the arc-cosine kernel of order
-            1; of `DGP` also "relu_features" or "erf", a Bayesian neural network whose hidden layers have
-            `width` units; or a GPflow kernel, of which every layer gets a copy as it is.
+            1; of `DGP` also "relu_features", "erf" or "sin", a Bayesian neural network whose hidden layers
+            have `width` units; or a GPflow kernel, of which every layer gets a copy as it is.
         :param ard: learn a scale of each input feature: a lengthscale or weight variance, or `DIWP`'s
             `input_scale`. Of images they can overfit.
         :param input_bias: learn a shift of each input feature, as [ICML21] does; a stationary kernel
@@ -260,7 +260,7 @@ KERNELS = {
     "relu": relu,
 }
 
-KERNELS_OF_FEATURES = {"relu_features": units("relu"), "erf": units("erf")}
+KERNELS_OF_FEATURES = {"relu_features": units("relu"), "erf": units("erf"), "sin": units("sin")}
 """Of layers that draw features."""
 
 

@@ -40,8 +40,8 @@ class Estimator(BaseEstimator, abc.ABC):
     constant there is left out, unless the kernel is given as an object, which knows its columns.
 
     :param kernel: "squared_exponential", "rational_quadratic" or "relu", the arc-cosine kernel of order 1;
-        of `DGPRegressor` also "relu_features" or "erf", a network of `width` units a layer; or a GPflow
-        kernel on standardised inputs, of which the model gets copies.
+        of `DGPRegressor` also "relu_features", "erf" or "sin", a network of `width` units a layer; or a
+        GPflow kernel on standardised inputs, of which the model gets copies.
     :param num_steps: of training, at most; None for as many as fit into `max_seconds`, or with neither until
         the bound has stopped rising.
     :param max_seconds: time of the training, the compilation of its first run included.

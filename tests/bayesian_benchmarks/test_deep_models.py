@@ -56,7 +56,7 @@ def test_builders_follow_the_protocol(name: str) -> None:
     assert model.num_samples == 2
 
 
-@pytest.mark.parametrize("name", ["relu_features", "erf"])
+@pytest.mark.parametrize("name", ["relu_features", "erf", "sin"])
 def test_networks_of_finite_width_are_deep_gps(name: str) -> None:
     """Hidden layers as wide as the data have features, whose units the next kernel is made of."""
     model = build(f"dgp:{name}", depth=3)
