@@ -351,6 +351,10 @@ class DensitySettings(Settings):
     """Latent variables of each latent-variable layer."""
     num_inner_gps: Count = 5
     """GPs of an inner layer, in the inputs' leading principal directions."""
+    separate_kernels: bool = False
+    """Whether each of them has a kernel and inducing points of its own; not read by sampled models."""
+    inner_noise: float | None = Field(default=None, gt=0)
+    """Starting variance of noise that is added to each of them, null for none; not read by sampled models."""
     test_samples: Annotated[Count, Field(ge=2)] = 2_000
     """Components of the predictive mixture, and samples of its kernel density estimate."""
     sghmc: SGHMCSettings = SGHMCSettings()

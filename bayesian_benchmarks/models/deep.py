@@ -68,7 +68,8 @@ def classes_likelihood(num_classes: int, settings: Settings) -> Any:
 
 _UNREAD = (
     *("gwi", "sghmc", "natural_gradient", "schedule.natural_gradient"),
-    *("num_importance_samples", "latent_dim", "num_inner_gps"),
+    *("num_importance_samples", "latent_dim"),
+    *("num_inner_gps", "separate_kernels", "inner_noise"),
 )
 _register = partial(register_model, ignores=_UNREAD)
 # Deep GP with global inducing points and the deep Wishart process' prior.

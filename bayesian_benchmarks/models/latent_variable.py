@@ -42,6 +42,8 @@ def _builder(architecture: str, inference: str) -> Builder:
             num_inducing=own.num_inducing,
             latent_dim=own.latent_dim,
             num_inner_gps=own.num_inner_gps,
+            separate_kernels=own.separate_kernels,
+            inner_noise=own.inner_noise,
             seed=seed,
         )
 
@@ -97,6 +99,7 @@ for _hidden in HIDDEN_UNITS:
         ignores=(
             *("gwi", "sghmc", "ard", "input_bias", "precision"),
             *("natural_gradient", "schedule.natural_gradient"),
-            *("num_inducing", "num_importance_samples", "num_inner_gps"),
+            *("num_inducing", "num_importance_samples"),
+            *("num_inner_gps", "separate_kernels", "inner_noise"),
         ),
     )(_cvae_builder(_hidden))

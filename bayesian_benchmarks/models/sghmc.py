@@ -104,7 +104,7 @@ def _build_dwp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int)
 
 _OF_OTHER_TRAININGS = (
     *("gwi", "schedule", "learning_rate", "natural_gradient", "kl_annealing_steps"),
-    *("num_importance_samples", "latent_dim"),
+    *("num_importance_samples", "latent_dim", "separate_kernels", "inner_noise"),
 )
 register_model(
     "dwp:sghmc",

@@ -32,6 +32,8 @@ NOT_IN_OLDER_KEYS = {
     "gwi.separate_kernels": False,
     "gwi.weight_variance": None,
     "gwi.image_activation": "relu",
+    "separate_kernels": False,
+    "inner_noise": None,
 }
 """Settings that a key leaves out where they have these values, as in rows from before there were such."""
 

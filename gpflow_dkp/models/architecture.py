@@ -8,10 +8,10 @@ from typing import Any
 import gpflow
 import numpy as np
 from gpflow.functions import Linear
-from gpflow.kernels import Kernel
+from gpflow.kernels import Kernel, White
 
 from ..checks import brief, check_flag, check_positive, check_positive_integer, check_seed
-from ..layers import Encoder, FeatureLayer, LatentVariableLayer, SparseGP
+from ..layers import Encoder, FeatureLayer, IndependentGPs, LatentVariableLayer, SparseGP
 from ..layers.features.latent_variable import START_VARIANCE
 from .checks import check_arrays
 from .from_data import cluster, kernel_maker
@@ -52,6 +52,8 @@ def build_layers(
     latent_variance: float = START_VARIANCE,
     amortised: bool = True,
     whiten: bool = True,
+    separate_kernels: bool = False,
+    inner_noise: float | None = None,
 ) -> list[FeatureLayer]:
     """The layers; arguments as in `LatentVariableDGP.from_architecture`."""
     letters = parse_architecture(architecture)
@@ -61,6 +63,9 @@ def build_layers(
     check_positive("latent_variance", latent_variance)
     check_flag("amortised", amortised)
     check_flag("whiten", whiten)
+    check_flag("separate_kernels", separate_kernels)
+    if inner_noise is not None:
+        check_positive("inner_noise", inner_noise)
     check_seed("seed", seed)
     num_data = len(X)
     rng = np.random.default_rng(seed)
@@ -89,24 +94,29 @@ def build_layers(
             continue
         Z = rng.normal(size=(num_inducing, columns))
         Z[:, :num_features] = centres
-        own = make_kernel(columns)
         if number == len(letters) - 1:
-            layers.append(SparseGP(own, Z, num_outputs, whiten=whiten))
+            layers.append(SparseGP(make_kernel(columns), Z, num_outputs, whiten=whiten))
             break
+        kernels = [make_kernel(columns) for _ in directions.T[: None if separate_kernels else 1]]
         if not isinstance(kernel, Kernel):
-            gpflow.set_trainable(own.variance, False)
-        identity = Linear(A=np.eye(columns, num_features), b=np.zeros(num_features))
-        gpflow.set_trainable(identity, False)
-        layers.append(
-            SparseGP(
-                own,
-                Z,
-                directions.shape[1],
-                mean_function=identity,
-                projection=directions,
-                whiten=whiten,
-                q_sqrt_scale=INNER_Q_SQRT,
-            )
-        )
+            for own in kernels:
+                gpflow.set_trainable(own.variance, False)
+        if inner_noise is not None:
+            kernels = [own + White(inner_noise) for own in kernels]
+        layers.append(_inner_layer(kernels, Z, directions, whiten=whiten))
         columns = num_features
     return layers
+
+
+def _inner_layer(
+    kernels: list[Kernel], Z: np.ndarray, directions: np.ndarray, *, whiten: bool
+) -> FeatureLayer:
+    """x + W g(x) of the D first columns x, for L GPs g with one kernel or a kernel each; W = `directions`."""
+    num_features, num_gps = directions.shape
+    identity = Linear(A=np.eye(Z.shape[1], num_features), b=np.zeros(num_features))
+    gpflow.set_trainable(identity, False)
+    outside: dict[str, Any] = {"mean_function": identity, "projection": directions}
+    inside: dict[str, Any] = {"whiten": whiten, "q_sqrt_scale": INNER_Q_SQRT}
+    if len(kernels) == 1:
+        return SparseGP(kernels[0], Z, num_gps, **inside, **outside)
+    return IndependentGPs([SparseGP(kernel, Z, 1, **inside) for kernel in kernels], **outside)

@@ -132,6 +132,8 @@ class LatentVariableDGP(MonteCarloModel):
         amortised: bool = True,
         whiten: bool = True,
         kernel: str | Kernel = "squared_exponential",
+        separate_kernels: bool = False,
+        inner_noise: float | None = None,
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
@@ -151,6 +153,9 @@ class LatentVariableDGP(MonteCarloModel):
         :param num_inner_gps: at most; no more than X has columns.
         :param kernel: "squared_exponential", "rational_quadratic" or "relu", with a scale of each column; or
             a GPflow kernel, of which every GP layer gets a copy as it is.
+        :param separate_kernels: each GP of an inner layer has a kernel and inducing points of its own.
+        :param inner_noise: starting variance of noise that is added to each GP of an inner layer, of a
+            kernel's own, and learned; None for none.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
@@ -173,6 +178,8 @@ class LatentVariableDGP(MonteCarloModel):
             amortised=amortised,
             whiten=whiten,
             kernel=kernel,
+            separate_kernels=separate_kernels,
+            inner_noise=inner_noise,
             seed=seed,
         )
         return cls(layers, likelihood, **settings)

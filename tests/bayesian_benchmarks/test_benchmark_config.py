@@ -205,6 +205,24 @@ def test_later_settings_of_gwi_are_in_the_key_where_they_are_asked_for(
     assert dgp.key == expand(experiment())[0].key
 
 
+def test_later_settings_of_latent_variables_are_in_the_key_where_they_are_asked_for() -> None:
+    of_density = {"task": "density", "depths": [0]}
+    without, unsaid, asked_for = (
+        json.loads(
+            expand(experiment(models=["lv-gp-gp:vi"], settings=settings, **of_density))[
+                0
+            ].settings_json
+        )
+        for settings in (
+            {"separate_kernels": False, "inner_noise": None},
+            {},
+            {"separate_kernels": True, "inner_noise": 0.01},
+        )
+    )
+    assert without == unsaid
+    assert asked_for == without | {"separate_kernels": True, "inner_noise": 0.01}
+
+
 @pytest.mark.parametrize(
     ("model", "task", "dataset"),
     [

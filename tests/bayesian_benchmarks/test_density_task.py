@@ -120,6 +120,19 @@ def test_a_name_says_layers_and_bound(inference: str) -> None:
     assert (built.inference, built.num_importance_samples, built.num_data) == (inference, 2, 20)
 
 
+def test_settings_give_inner_gps_kernels_and_noise_of_their_own() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    settings = SETTINGS.model_copy(update={"separate_kernels": True, "inner_noise": 0.25})
+    source = model_source("gp-gp")
+    inner, _ = source.build(X, X[:, :1], depth=0, settings=settings, seed=0).layers
+    noises = [float(part.kernel.kernels[1].variance.numpy()) for part in inner.parts]
+    assert noises == pytest.approx([0.25, 0.25])
+    for name in ("separate_kernels", "inner_noise"):
+        assert source.is_read(name)
+        for other in ("gp-gp:sghmc", "dwp:sghmc", "dwp-gw", "cvae-50"):
+            assert not model_source(other).is_read(name)
+
+
 @pytest.mark.parametrize("num_steps", [1, 4, 7, 29, 19_999, 20_000, 100_000])
 def test_a_chain_has_all_the_steps_and_half_of_them_at_least_before_what_it_keeps(
     num_steps: int,

@@ -30,7 +30,14 @@ from latent_variable_cases import (
 from scipy import special, stats
 
 from gpflow_dkp.jitter import jitters_of
-from gpflow_dkp.layers import Encoder, LatentVariableLayer, Observed, SparseGP
+from gpflow_dkp.layers import (
+    Encoder,
+    FeatureLayer,
+    IndependentGPs,
+    LatentVariableLayer,
+    Observed,
+    SparseGP,
+)
 from gpflow_dkp.models import LatentVariableDGP
 
 X, Y = regression_data()
@@ -789,6 +796,37 @@ def test_free_parameters_instead_of_an_encoder() -> None:
     model.check_num_data(40)
     with pytest.raises(ValueError, match=r"data: got 39 rows, .* free parameters for 40"):
         model.check_num_data(39)
+
+
+def test_inner_gps_with_kernels_and_noise_of_their_own() -> None:
+    """As one kernel until they differ; far from the inducing points the noise is added to the prior's 1."""
+    inputs = np.random.default_rng(0).normal(size=(40, 2))
+    far = tf.constant(inputs + 100.0)
+
+    def inner(**settings: object) -> FeatureLayer:
+        data = inputs, TOY[1]
+        model = LatentVariableDGP.from_architecture("GP-GP", data, num_inducing=6, **settings)
+        assert np.isfinite(model.elbo(data, seed=0))
+        return model.layers[0]
+
+    shared, separate = inner(), inner(separate_kernels=True)
+    assert isinstance(separate, IndependentGPs)
+    assert [part.num_latent_gps for part in separate.parts] == [1, 1]
+    first, second = (part.kernel for part in separate.parts)
+    assert first.lengthscales is not second.lengthscales
+    assert not first.variance.trainable
+    for features in (tf.constant(inputs), far):
+        for ours, expected in zip(
+            separate.marginals(features), shared.marginals(features), strict=True
+        ):
+            np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+    first.lengthscales.assign([0.3, 3.0])
+    assert not np.allclose(separate.marginals(far - 99.9)[1], shared.marginals(far - 99.9)[1])
+    for is_separate in (False, True):
+        noisy = inner(separate_kernels=is_separate, inner_noise=0.25)
+        np.testing.assert_allclose(noisy.marginals(far)[1], np.full([40, 2], 1.25), rtol=1e-10)
+        kernels = [part.kernel for part in noisy.parts] if is_separate else [noisy.kernel]
+        assert all(kernel.kernels[1].variance.trainable for kernel in kernels)
 
 
 def test_architecture_of_classes_has_an_output_for_each() -> None:
