@@ -19,10 +19,17 @@ DESCRIPTION = """\
 Points are drawn inside the glyphs of a word; x is where along the word, y how high. At many x the
 density of y has several modes, which a GP cannot have and a latent variable can. The picture has the
 data and, for LV-GP, GP-GP and LV-GP-GP, the fitted density with the density of y at three inputs below;
-its last row has draws from the priors of GP, GP-GP, LV-GP and LV-GP-GP."""
+its last row has draws from the priors of GP, GP-GP, LV-GP and LV-GP-GP.
+
+With --published the picture is figure 1 of [ICML19] by the settings of its first author's code: the pixels of
+italic letters, scaled to [-3, 3], and the densities of GP, GP-GP, LV-GP and LV-GP-GP by VI, with a free
+posterior of each pixel's latent variable, which all layers see, and 100 inducing points."""
 
 ARCHITECTURES = ("LV-GP", "GP-GP", "LV-GP-GP")
 PRIORS = ("GP", "GP-GP", "LV-GP", "LV-GP-GP")
+STEPS, PUBLISHED_STEPS = 3_000, 62_000
+PIXELS = 160
+"""Across the word, of the published figure; its own picture of the letters is not known here."""
 MARGINALS_AT = (0.2, 0.5, 0.8)
 """Quantiles of the inputs at which the density of y is drawn."""
 
@@ -38,12 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if "steps" not in arguments:
+        arguments.steps = PUBLISHED_STEPS if arguments.published else STEPS
     for name in ("points", "steps", "inducing", "importance"):
         if getattr(arguments, name) < 1:
             raise ConfigError(f"--{name} is {getattr(arguments, name)}; it must be at least 1.")
     check_picture(arguments.output)
     rng = np.random.default_rng(arguments.seed)
-    X, Y = points_inside(arguments.word, arguments.points, rng)
+    if arguments.published:
+        X, Y = pixels_inside(arguments.word, PIXELS)
+    else:
+        X, Y = points_inside(arguments.word, arguments.points, rng)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import matplotlib.figure
 
@@ -51,6 +63,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with contextlib.suppress(ValueError):  # TensorFlow has started: called from another program
         configure_threads()
+    if arguments.published:
+        return _draw_published(X, Y, arguments)
     x_grid, y_grid = (np.linspace(part.min() - 0.3, part.max() + 0.3, 200) for part in (X, Y))
     figure = matplotlib.figure.Figure(figsize=(15.0, 10.0), layout="constrained")
     axes = figure.subplots(3, 4)
@@ -80,6 +94,34 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _draw_published(X: np.ndarray, Y: np.ndarray, arguments: argparse.Namespace) -> int:
+    """The pixels and the densities of four models, on one scale."""
+    import matplotlib.figure
+
+    grid = np.linspace(-4.5, 4.5, 200)
+    figure = matplotlib.figure.Figure(figsize=(20.0, 4.2), layout="constrained")
+    data, *axes = figure.subplots(1, 1 + len(PRIORS), sharey=True)
+    data.plot(X[:, 0], Y[:, 0], "k.", markersize=1)
+    data.set(
+        title=f"{len(X)} pixels", xlim=grid[[0, -1]], ylim=grid[[0, -1]], xlabel="x", ylabel="y"
+    )
+    densities = [
+        _density(_trained_as_published(architecture, X, Y, arguments), grid, grid)
+        for architecture in PRIORS
+    ]
+    highest = max(np.quantile(density, 0.99) for density in densities)
+    for axis, architecture, density in zip(axes, PRIORS, densities, strict=True):
+        extent = (*grid[[0, -1]], *grid[[0, -1]])
+        shown = axis.imshow(
+            density, origin="lower", aspect="auto", extent=extent, vmin=0.0, vmax=highest
+        )
+        axis.set(title=f"p(y | x) of {architecture}", xlabel="x")
+    figure.colorbar(shown, ax=axes, label="density", extend="max")
+    figure.savefig(arguments.output, dpi=110)
+    print(arguments.output)
+    return 0
+
+
 def points_inside(
     word: str, num_points: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -87,34 +129,59 @@ def points_inside(
 
     :raises ConfigError: a word without a glyph.
     """
+    outlines = _outlines(word)
+    corners = np.concatenate([outline.vertices for outline in outlines])
+    low, high = corners.min(0), corners.max(0)
+    found = np.empty((0, 2))
+    while len(found) < num_points:
+        candidates = rng.uniform(low, high, size=(4 * num_points, 2))
+        found = np.concatenate([found, candidates[_are_inside(candidates, outlines)]])
+    X, Y = np.split((found - found.mean(0))[:num_points] / found.std(0), 2, axis=1)
+    return X, Y
+
+
+def pixels_inside(word: str, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The pixels inside the italic glyphs of a word `width` pixels wide, x and y [N, 1] from -3 to 3.
+
+    :raises ConfigError: a word without a glyph.
+    """
+    outlines = _outlines(word, style="italic")
+    corners = np.concatenate([outline.vertices for outline in outlines])
+    low, high = corners.min(0), corners.max(0)
+    height = round(width * (high - low)[1] / (high - low)[0])
+    columns, rows = (
+        np.linspace(*ends, n) for *ends, n in zip(low, high, (width, height), strict=True)
+    )
+    pixels = np.stack(np.meshgrid(columns, rows), -1).reshape(-1, 2)
+    found = pixels[_are_inside(pixels, outlines)]
+    X, Y = np.split(6.0 * (found - found.min(0)) / np.ptp(found, axis=0) - 3.0, 2, axis=1)
+    return X, Y
+
+
+def _outlines(word: str, style: str = "normal") -> list[Any]:
+    """Of a word's bold glyphs, Matplotlib's closed paths."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.path import Path
     from matplotlib.textpath import TextPath
 
     if not word.strip():
         raise ConfigError(f"--word: {word!r} has nothing to draw; give letters or digits.")
-    font = FontProperties(family="DejaVu Sans", weight="bold")
+    font = FontProperties(family="DejaVu Sans", weight="bold", style=style)
     text = TextPath((0, 0), word, size=1, prop=font)
-    outlines = [Path(polygon) for polygon in text.to_polygons()]
-    corners = np.concatenate([outline.vertices for outline in outlines])
-    low, high = corners.min(0), corners.max(0)
-    found = np.empty((0, 2))
-    while len(found) < num_points:
-        candidates = rng.uniform(low, high, size=(4 * num_points, 2))
-        # Inside an odd number of outlines: a hole is inside two.
-        count = sum(outline.contains_points(candidates).astype(int) for outline in outlines)
-        found = np.concatenate([found, candidates[count % 2 == 1]])
-    X, Y = np.split((found - found.mean(0))[:num_points] / found.std(0), 2, axis=1)
-    return X, Y
+    return [Path(polygon) for polygon in text.to_polygons()]
+
+
+def _are_inside(points: np.ndarray, outlines: list[Any]) -> np.ndarray:
+    """Whether each point is inside an odd number of outlines: a hole is inside two."""
+    count = sum(outline.contains_points(points).astype(int) for outline in outlines)
+    return np.asarray(count) % 2 == 1
 
 
 def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argparse.Namespace) -> Any:
-    """The trained model, with a progress bar; short lengthscales turn within a letter."""
+    """The trained model; short lengthscales turn within a letter."""
     from gpflow.kernels import SquaredExponential
-    from tqdm import tqdm
 
     from gpflow_dkp.models import LatentVariableDGP
-    from gpflow_dkp.training import fit
 
     model = LatentVariableDGP.from_architecture(
         architecture,
@@ -125,15 +192,56 @@ def _trained(architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argpars
         num_importance_samples=arguments.importance,
         seed=arguments.seed,
     )
+    return _fit(model, architecture, (X, Y), arguments, batch_size=512)
+
+
+def _trained_as_published(
+    architecture: str, X: np.ndarray, Y: np.ndarray, arguments: argparse.Namespace
+) -> Any:
+    """The trained model, by the settings of the author's code."""
+    from gpflow.likelihoods import Gaussian
+
+    from gpflow_dkp.models import LatentVariableDGP
+
+    model = LatentVariableDGP.from_architecture(
+        architecture,
+        (X, Y),
+        num_inducing=100,
+        num_inner_gps=1,
+        amortised=False,
+        keep_latents=True,
+        likelihood=Gaussian(0.1),
+        inference="vi",
+        num_data=len(X),
+        seed=arguments.seed,
+    )
+    schedule = {"schedule": "paper", "learning_rate": 0.01, "kl_annealing_steps": 0}
+    return _fit(
+        model, architecture, (X, Y), arguments, batch_size=1000, natural_gradient=0.1, **schedule
+    )
+
+
+def _fit(
+    model: Any,
+    architecture: str,
+    data: tuple[np.ndarray, np.ndarray],
+    arguments: argparse.Namespace,
+    **settings: Any,
+) -> Any:
+    """The model, trained with a progress bar."""
+    from tqdm import tqdm
+
+    from gpflow_dkp.training import fit
+
     with tqdm(total=arguments.steps, desc=architecture) as bar:
         fit(
             model,
-            (X, Y),
+            data,
             num_steps=arguments.steps,
-            batch_size=512,
             seed=arguments.seed,
             callbacks=[lambda step: bar.update(step - bar.n)],
             progress=False,
+            **settings,
         )
     return model
 
@@ -202,7 +310,17 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=1500)
     parser.add_argument("--inducing", type=int, default=64, help="inducing points of a layer")
     parser.add_argument("--importance", type=int, default=10, help="importance samples")
-    parser.add_argument("--steps", type=int, default=3000, help="of training")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="figure 1 by its author's settings; not read: --points, --inducing, --importance",
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=argparse.SUPPRESS,
+        help=f"of training (default: {STEPS}, with --published {PUBLISHED_STEPS})",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="letters.png", metavar="PICTURE")
     return parser.parse_args(argv)

@@ -54,6 +54,7 @@ def build_layers(
     whiten: bool = True,
     separate_kernels: bool = False,
     inner_noise: float | None = None,
+    keep_latents: bool = False,
 ) -> list[FeatureLayer]:
     """The layers; arguments as in `LatentVariableDGP.from_architecture`."""
     letters = parse_architecture(architecture)
@@ -64,6 +65,7 @@ def build_layers(
     check_flag("amortised", amortised)
     check_flag("whiten", whiten)
     check_flag("separate_kernels", separate_kernels)
+    check_flag("keep_latents", keep_latents)
     if inner_noise is not None:
         check_positive("inner_noise", inner_noise)
     check_seed("seed", seed)
@@ -103,20 +105,20 @@ def build_layers(
                 gpflow.set_trainable(own.variance, False)
         if inner_noise is not None:
             kernels = [own + White(inner_noise) for own in kernels]
-        layers.append(_inner_layer(kernels, Z, directions, whiten=whiten))
-        columns = num_features
+        columns = columns if keep_latents else num_features
+        projection = np.pad(directions, ((0, columns - num_features), (0, 0)))
+        layers.append(_inner_layer(kernels, Z, projection, whiten=whiten))
     return layers
 
 
 def _inner_layer(
-    kernels: list[Kernel], Z: np.ndarray, directions: np.ndarray, *, whiten: bool
+    kernels: list[Kernel], Z: np.ndarray, projection: np.ndarray, *, whiten: bool
 ) -> FeatureLayer:
-    """x + W g(x) of the D first columns x, for L GPs g with one kernel or a kernel each; W = `directions`."""
-    num_features, num_gps = directions.shape
-    identity = Linear(A=np.eye(Z.shape[1], num_features), b=np.zeros(num_features))
+    """x + W g(x) of the P first columns x, for L GPs g with one kernel or a kernel each; W [P, L]."""
+    identity = Linear(A=np.eye(Z.shape[1], len(projection)), b=np.zeros(len(projection)))
     gpflow.set_trainable(identity, False)
-    outside: dict[str, Any] = {"mean_function": identity, "projection": directions}
+    outside: dict[str, Any] = {"mean_function": identity, "projection": projection}
     inside: dict[str, Any] = {"whiten": whiten, "q_sqrt_scale": INNER_Q_SQRT}
     if len(kernels) == 1:
-        return SparseGP(kernels[0], Z, num_gps, **inside, **outside)
+        return SparseGP(kernels[0], Z, projection.shape[1], **inside, **outside)
     return IndependentGPs([SparseGP(kernel, Z, 1, **inside) for kernel in kernels], **outside)

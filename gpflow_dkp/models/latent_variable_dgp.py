@@ -134,6 +134,7 @@ class LatentVariableDGP(MonteCarloModel):
         kernel: str | Kernel = "squared_exponential",
         separate_kernels: bool = False,
         inner_noise: float | None = None,
+        keep_latents: bool = False,
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
@@ -156,6 +157,8 @@ class LatentVariableDGP(MonteCarloModel):
         :param separate_kernels: each GP of an inner layer has a kernel and inducing points of its own.
         :param inner_noise: starting variance of noise that is added to each GP of an inner layer, of a
             kernel's own, and learned; None for none.
+        :param keep_latents: an inner layer passes the latent variables before it on, and not the moved inputs
+            alone: as the code of the paper's figure 1 does, that of its table 1 does not.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
@@ -180,6 +183,7 @@ class LatentVariableDGP(MonteCarloModel):
             kernel=kernel,
             separate_kernels=separate_kernels,
             inner_noise=inner_noise,
+            keep_latents=keep_latents,
             seed=seed,
         )
         return cls(layers, likelihood, **settings)

@@ -129,6 +129,18 @@ def test_demo_letters(architecture: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_the_published_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = load_script("demo_letters")
+    monkeypatch.setattr(demo, "PRIORS", ("LV-GP-GP",))
+    monkeypatch.setattr(demo, "PIXELS", 40)
+    assert demo.main(["--published", "--steps", "2", "--output", "a.png"]) == 0
+    assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
+    X, Y = demo.pixels_inside("I", 20)
+    for column in (X, Y):
+        np.testing.assert_allclose([column.min(), column.max()], [-3.0, 3.0])
+    assert np.corrcoef(X[:, 0], Y[:, 0])[0, 1] > 0.3  # italic: a bar that leans to the right
+
+
 def test_demo_letters_refuses_before_it_trains(capsys: pytest.CaptureFixture[str]) -> None:
     demo = load_script("demo_letters")
     for arguments, message in (

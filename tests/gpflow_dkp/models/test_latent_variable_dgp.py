@@ -829,6 +829,24 @@ def test_inner_gps_with_kernels_and_noise_of_their_own() -> None:
         assert all(kernel.kernels[1].variance.trainable for kernel in kernels)
 
 
+@pytest.mark.parametrize("separate_kernels", [False, True])
+def test_inner_layers_pass_latent_variables_on_where_they_are_kept(separate_kernels: bool) -> None:
+    inputs = np.random.default_rng(0).normal(size=(40, 2))
+    settings = {"num_inducing": 6, "separate_kernels": separate_kernels, "latent_dim": 3}
+    for is_kept, columns in ((False, 2), (True, 5)):
+        model = LatentVariableDGP.from_architecture(
+            "LV-GP-GP", (inputs, TOY[1]), keep_latents=is_kept, **settings
+        )
+        _, inner, last = model.layers
+        assert (inner.input_dim, last.input_dim) == (5, columns)
+        features = tf.random.normal([40, 5], dtype=tf.float64, seed=0)
+        mean, variance = inner.marginals(features)
+        np.testing.assert_allclose(mean, features[:, :columns])  # the GPs' own mean starts at 0
+        np.testing.assert_array_equal(variance[:, 2:], np.zeros([40, columns - 2]))
+        assert np.all(variance.numpy()[:, :2] > 0.0)
+        assert np.isfinite(model.elbo((inputs, TOY[1]), seed=0))
+
+
 def test_architecture_of_classes_has_an_output_for_each() -> None:
     data = TOY[0], labels(TOY[1])
     model = LatentVariableDGP.from_architecture(
