@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -149,16 +149,14 @@ def pixels_inside(word: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     corners = np.concatenate([outline.vertices for outline in outlines])
     low, high = corners.min(0), corners.max(0)
     height = round(width * (high - low)[1] / (high - low)[0])
-    columns, rows = (
-        np.linspace(*ends, n) for *ends, n in zip(low, high, (width, height), strict=True)
-    )
+    columns, rows = np.linspace(low[0], high[0], width), np.linspace(low[1], high[1], height)
     pixels = np.stack(np.meshgrid(columns, rows), -1).reshape(-1, 2)
     found = pixels[_are_inside(pixels, outlines)]
     X, Y = np.split(6.0 * (found - found.min(0)) / np.ptp(found, axis=0) - 3.0, 2, axis=1)
     return X, Y
 
 
-def _outlines(word: str, style: str = "normal") -> list[Any]:
+def _outlines(word: str, style: Literal["normal", "italic"] = "normal") -> list[Any]:
     """Of a word's bold glyphs, Matplotlib's closed paths."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.path import Path
