@@ -187,7 +187,8 @@ def convolutional_network(
 ) -> Any:
     """A Keras network for images flattened to rows [N, H W C]: convolutions with pooling, then dense layers.
 
-    [NeurIPS22]'s mean for images: three convolutions.
+    [NeurIPS22]'s mean for images: three convolutions. Its code tries 8 to 64 filters, and one to three dense
+    layers, on held-out images.
 
     :param image_shape: height, width and channels.
     :param num_classes: outputs.
