@@ -451,7 +451,7 @@ def test_a_networks_prior_by_held_out_labels(capsys: pytest.CaptureFixture[str])
     search = ["--search", "gwi.weight_variance=1e-6,1.0", "--steps", "60", "--trials", "3"]
     assert main(["tune", *words, *search, *BY_VALIDATION, "--out", "best.yaml"]) == 0
     values = {trial.params["gwi.weight_variance"]: trial.value for trial in trials()}
-    assert values[1e-6] == pytest.approx(-math.log(3.0), abs=0.05)  # a constant
+    assert values[1e-6] == pytest.approx(-math.log(3.0), abs=0.03)  # nearly a constant
     assert values[1.0] > values[1e-6] + 0.1
     gwi = load_experiment("best.yaml").settings.gwi
     assert gwi is not None
