@@ -168,6 +168,10 @@ class GWISettings(BaseModel):
     """Points of the estimate, at most a batch's."""
     separate_kernels: bool = False
     """Whether each class, or each of several targets, has a kernel of its own."""
+    covariance: Literal["svgp", "prior", "squared_exponential", "rational_quadratic", "relu"] = (
+        "svgp"
+    )
+    """Of the posterior, as in `gpflow_dkp.models.GWI.from_data`: the sparse GP's or a kernel of its own."""
 
     @field_validator("inducing_factors", "noise_variances", "step_fractions")
     @classmethod

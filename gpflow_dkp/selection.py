@@ -238,6 +238,7 @@ def select_gwi(
     likelihood: Likelihood | None = None,
     kernel: Kernel | str = "squared_exponential",
     separate_kernels: bool = False,
+    covariance: Literal["svgp", "prior"] | Kernel | str = "svgp",
     networks: Sequence[Network] | None = None,
     noise_variances: Sequence[float] = (0.3, 0.1),
     inducing_factors: Sequence[float] = (0.5, 1.0, 2.0),
@@ -266,6 +267,8 @@ def select_gwi(
     :param kernel: "squared_exponential", "rational_quadratic" or "relu" with ARD, or a GPflow kernel to start
         from, itself left as it is.
     :param separate_kernels: one kernel for each output or class, as in `GWI.from_data`.
+    :param covariance: the posterior's, as in `GWI.from_data`; of a GPflow kernel every training gets a copy
+        as it is.
     :param networks: candidates for the mean "net", default the paper's two layers of 10.
     :param noise_variances: candidates for targets.
     :param inducing_factors: candidates for the number of inducing points, in square roots of N; at most N
@@ -323,6 +326,7 @@ def select_gwi(
         likelihood=likelihood,
         kernel=kernel,
         separate_kernels=separate_kernels,
+        covariance=covariance,
         settings={"distance": distance, "cross_term": cross_term},
         num_cross_points=num_cross_points,
         training=training,
@@ -372,6 +376,7 @@ class _Search:
     likelihood: Likelihood | None
     kernel: Kernel | str
     separate_kernels: bool
+    covariance: Literal["svgp", "prior"] | Kernel | str
     settings: dict[str, Any]
     num_cross_points: int | None
     training: Training
@@ -506,6 +511,7 @@ class _Search:
             mean=_copy(self.mean),
             num_inducing=min(max(1, num_inducing), len(X)),
             kernel=_copy(self.kernel),
+            covariance=_copy(self.covariance),
             likelihood=_copy(self.likelihood),
             noise_variance=candidate.noise_variance,
             num_marginal_points=0,

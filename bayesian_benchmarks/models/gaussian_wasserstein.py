@@ -74,6 +74,7 @@ class SelectedGWI:
             protocol=self._protocol(),
             training=self._training(),
             separate_kernels=gwi.separate_kernels,
+            covariance=gwi.covariance,
             distance=gwi.distance,
             cross_term=gwi.cross_term,
             # "exact" takes all points of a batch.
@@ -203,14 +204,27 @@ def _refuse_kl(name: str) -> Callable[[Settings], None]:
 
     def check(settings: Settings) -> None:
         if settings.gwi is not None and settings.gwi.distance == "kl":
-            allowed = get_args(GWISettings.model_fields["distance"].annotation)
-            others = ", ".join(other for other in allowed if other != "kl")
             raise ConfigError(
-                f"{name}: got the distance kl, which is infinite for a network; choose one of {others}, or "
-                "gwi-svgp."
+                f"{name}: got the distance kl, which is infinite for a network; choose one of "
+                f"{_finite_distances()}, or gwi-svgp."
             )
 
     return check
+
+
+def _refuse_kl_of_own_covariance(settings: Settings) -> None:
+    gwi = settings.gwi
+    if gwi is not None and gwi.distance == "kl" and gwi.covariance != "svgp":
+        raise ConfigError(
+            f"gwi-svgp: got the distance kl with the covariance {gwi.covariance}, of which it is infinite; "
+            f"choose one of {_finite_distances()}, or the covariance svgp."
+        )
+
+
+def _finite_distances() -> str:
+    """Names of the distances that any mean and covariance have."""
+    allowed = get_args(GWISettings.model_fields["distance"].annotation)
+    return ", ".join(distance for distance in allowed if distance != "kl")
 
 
 _UNREAD = (
@@ -233,7 +247,11 @@ _register(
     tasks=("classification", "ood"),
     check_settings=_refuse_kl("gwi-cnn"),
 )(_builder("cnn"))
-_register("gwi-svgp", ignores=(*_UNREAD, *_NETWORK, "gwi.networks"))(_builder("svgp"))
+_register(
+    "gwi-svgp",
+    ignores=(*_UNREAD, *_NETWORK, "gwi.networks"),
+    check_settings=_refuse_kl_of_own_covariance,
+)(_builder("svgp"))
 
 
 @register_model("svgp", ignores=("gwi", "sghmc", "ard", "input_bias", "precision"))

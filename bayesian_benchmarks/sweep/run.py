@@ -32,6 +32,7 @@ NOT_IN_OLDER_KEYS = {
     "gwi.separate_kernels": False,
     "gwi.weight_variance": None,
     "gwi.image_activation": "relu",
+    "gwi.covariance": "svgp",
     "separate_kernels": False,
     "inner_noise": None,
 }

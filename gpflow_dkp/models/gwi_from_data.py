@@ -97,6 +97,7 @@ class GWIFromData:
         num_marginal_points: int = 500,
         train_hyperparameters: bool = False,
         separate_kernels: bool = False,
+        covariance: Literal["svgp", "prior"] | Kernel | str = "svgp",
         seed: int = 0,
         **settings: Any,
     ) -> Self:
@@ -119,6 +120,8 @@ class GWIFromData:
             otherwise.
         :param separate_kernels: one kernel for each output or class, each by the marginal likelihood of its
             own targets ([NeurIPS22] A.6); the noise variance is their mean.
+        :param covariance: "svgp", or for r a kernel of its own, which is trained ([NeurIPS22] section
+            4.1): "prior" for a copy of the kernel found, a name as of `kernel`, or a GPflow kernel.
         :param seed: of the clustering, the subset and the network's starting values.
         :param settings: further arguments of the constructor, or of `net`.
         """
@@ -147,11 +150,12 @@ class GWIFromData:
                     "noise_variance: got None, needs a number if num_marginal_points is 0"
                 )
             likelihood = likelihood or Gaussian(noise_variance)
+            own = own_covariance(covariance, kernel, X.shape[1])
         if not train_hyperparameters:
             gpflow.set_trainable(kernel, False)
             gpflow.set_trainable(likelihood, False)
         centres, _ = cluster(X, targets, num_inducing, seed)
-        settings = {"num_latent_gps": targets.shape[1], **settings}
+        settings = {"num_latent_gps": targets.shape[1], "covariance": own, **settings}
         build: Callable[..., Any] = cls
         if isinstance(mean, str) and mean == "net":
             build, settings = cls.net, {"seed": seed, **settings}
@@ -165,6 +169,18 @@ class GWIFromData:
 def one_for_each_output(kernel: Kernel, num_outputs: int) -> SeparateIndependent:
     """Copies of a kernel, with parameters of their own."""
     return SeparateIndependent([deepcopy(kernel) for _ in range(num_outputs)])
+
+
+def own_covariance(
+    covariance: Literal["svgp", "prior"] | Kernel | str, kernel: Kernel, num_features: int
+) -> Literal["svgp"] | Kernel:
+    """r as `GWI` takes it: "svgp" or a kernel, of "prior" a copy of the prior's."""
+    if isinstance(covariance, Kernel):
+        return covariance
+    check_choice("covariance", covariance, ("svgp", "prior", *KERNELS))
+    if covariance == "svgp":
+        return "svgp"
+    return deepcopy(kernel) if covariance == "prior" else KERNELS[covariance](num_features)
 
 
 def start_kernels(

@@ -187,6 +187,7 @@ def test_a_learned_shift_of_the_inputs_is_in_the_key_where_it_is_asked_for() -> 
     ("model", "name", "default", "other"),
     [
         ("gwi-svgp", "separate_kernels", False, True),
+        ("gwi-net", "covariance", "svgp", "prior"),
         ("gwi-net", "weight_variance", None, 0.1),
         ("mlp-map", "weight_variance", None, 0.1),
     ],
@@ -248,6 +249,12 @@ def test_a_divergence_that_is_infinite_is_refused_before_anything_is_trained(
     with pytest.raises(ConfigError, match=line):
         run_task(dataset, model, settings=find_task(task).settings(**given["settings"]))
     (run,) = expand(experiment(models=["gwi-svgp"], **given))
+    given["settings"]["gwi"]["covariance"] = "prior"
+    own = (
+        "^gwi-svgp: got the distance kl with the covariance prior, of which it is infinite; choose"
+    )
+    with pytest.raises(ConfigError, match=own):
+        expand(experiment(models=["gwi-svgp"], **given))
     assert json.loads(run.settings_json)["gwi"]["distance"] == "kl"
 
 

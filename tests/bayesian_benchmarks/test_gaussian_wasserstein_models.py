@@ -98,6 +98,7 @@ def test_settings_are_arguments(given: Callable[..., dict[str, Any]]) -> None:
         "protocol": HoldOut(validation_steps=10, patience=2),
         "training": Training(20, 50, ((0.0, 0.01),), 0),
         "separate_kernels": False,
+        "covariance": "svgp",
         "distance": "root",
         "cross_term": "eigenvalues",
         "num_cross_points": 10,
@@ -115,6 +116,7 @@ def test_settings_are_arguments(given: Callable[..., dict[str, Any]]) -> None:
     assert given("net", with_gwi(cross_term="exact"))["num_cross_points"] is None
     separate = given("svgp", with_gwi(separate_kernels=True, distance="kl"), 3)
     assert (separate["separate_kernels"], separate["distance"]) == (True, "kl")
+    assert given("net", with_gwi(covariance="prior"))["covariance"] == "prior"
 
 
 def test_protocols_and_schedules_are_arguments(given: Callable[..., dict[str, Any]]) -> None:

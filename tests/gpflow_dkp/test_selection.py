@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.kernels import SquaredExponential
+from gpflow.kernels import Matern32, SquaredExponential
 from gpflow.likelihoods import Bernoulli, Gaussian, MultiClass
 
 from gpflow_dkp import selection
@@ -343,6 +344,19 @@ def test_a_kernel_for_each_class_is_that_of_its_indicator(monkeypatch: pytest.Mo
     assert abs(first.lengthscales.numpy() / alone.lengthscales.numpy() - 1.0).max() > 0.01
     assert not model.kernel.trainable_variables
     assert model.objective_is_bound
+
+
+def test_a_covariance_of_its_own_is_trained_and_its_prior_is_not() -> None:
+    given = Matern32()
+    for covariance in ("prior", given):
+        chosen = select(covariance=covariance, training=replace(TRAINING, num_steps=5))
+        kernel, own = chosen.model.kernel, chosen.model.covariance
+        start = kernel if covariance == "prior" else given
+        assert isinstance(own, type(start))
+        assert not kernel.trainable_variables
+        moved = np.abs(np.log(own.variance / start.variance))
+        assert 0.0 < moved < 5 * 0.011  # five of Adam's steps
+    assert given.variance.numpy() == 1.0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ import gpflow
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.kernels import Matern32, SeparateIndependent, SharedIndependent, SquaredExponential
+from gpflow.kernels import (
+    ArcCosine,
+    Matern32,
+    SeparateIndependent,
+    SharedIndependent,
+    SquaredExponential,
+)
 from gwi_cases import CROSS_JITTER, XNEW, X, Y, Z, kernel_matrix, make_model, se
 from scipy import linalg
 
@@ -112,6 +118,30 @@ def test_from_data_takes_a_covariance() -> None:
     model = GWI.from_data(X, Y, covariance=Matern32(0.1), num_inducing=3, mean="svgp")
     assert isinstance(model.covariance, Matern32)
     np.testing.assert_allclose(model.predict_f(XNEW)[1], np.full((len(XNEW), 2), 0.1))
+
+
+@pytest.mark.parametrize("separate_kernels", [False, True])
+def test_the_priors_covariance_has_parameters_of_its_own(separate_kernels: bool) -> None:
+    """It starts at the prior, whose kernel stays."""
+    model = GWI.from_data(X, Y, covariance="prior", separate_kernels=separate_kernels)
+    one, other = model.covariance, model.kernel
+    if separate_kernels:
+        one, other = one.kernels[1], other.kernels[1]
+    np.testing.assert_allclose(one(XNEW), other(XNEW), rtol=1e-12)
+    assert one is not other
+    assert len(one.trainable_variables) == 2  # variance and lengthscales
+    assert not other.trainable_variables
+    expected = np.repeat(other(XNEW, full_cov=False)[:, None], 2, 1)
+    np.testing.assert_allclose(model.predict_f(XNEW)[1][:, 1], expected[:, 1], rtol=1e-12)
+
+
+def test_a_covariance_has_the_names_of_a_kernel() -> None:
+    model = GWI.from_data(X, Y, covariance="relu", mean="svgp")
+    assert isinstance(model.covariance, ArcCosine)
+    assert model.covariance.trainable_variables
+    names = "svgp, prior, squared_exponential, rational_quadratic, relu"
+    with pytest.raises(ValueError, match=rf"covariance: got 'net', choose one of {names}"):
+        GWI.from_data(X, Y, covariance="net")
 
 
 def test_what_is_not_allowed_is_said() -> None:
