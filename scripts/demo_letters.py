@@ -13,7 +13,6 @@ import numpy as np
 
 from bayesian_benchmarks.errors import BenchmarkError, ConfigError
 from bayesian_benchmarks.report.figures import check_picture
-from bayesian_benchmarks.tasks.metrics import mixture_log_density
 
 DESCRIPTION = """\
 Points are drawn inside the glyphs of a word; x is where along the word, y how high. At many x the
@@ -30,6 +29,8 @@ PRIORS = ("GP", "GP-GP", "LV-GP", "LV-GP-GP")
 STEPS, PUBLISHED_STEPS = 3_000, 62_000
 PIXELS = 160
 """Across the word, of the published figure; its own picture of the letters is not known here."""
+GRID = 200
+"""Points on an axis at which densities are drawn."""
 MARGINALS_AT = (0.2, 0.5, 0.8)
 """Quantiles of the inputs at which the density of y is drawn."""
 
@@ -65,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         configure_threads()
     if arguments.published:
         return _draw_published(X, Y, arguments)
-    x_grid, y_grid = (np.linspace(part.min() - 0.3, part.max() + 0.3, 200) for part in (X, Y))
+    x_grid, y_grid = (np.linspace(part.min() - 0.3, part.max() + 0.3, GRID) for part in (X, Y))
     figure = matplotlib.figure.Figure(figsize=(15.0, 10.0), layout="constrained")
     axes = figure.subplots(3, 4)
     axes[0, 0].plot(X[:, 0], Y[:, 0], "k.", markersize=2)
@@ -246,10 +247,8 @@ def _fit(
 
 def _density(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """p(y | x) on a grid [len(y), len(x)]."""
-    means, variances = model.predict_mixture(x[:, None], num_samples=1000, batch_size=50)
-    means, variances = np.asarray(means), np.asarray(variances)
-    rows = [mixture_log_density(means, variances, np.full((len(x), 1), value)) for value in y]
-    return np.exp(rows)
+    mixture = model.predict_mixture(x[:, None], num_samples=1000, batch_size=50)
+    return np.exp([mixture.log_prob(np.full((len(x), 1), value)) for value in y])
 
 
 def _histograms(axis: Any, X: np.ndarray, Y: np.ndarray, inputs: np.ndarray) -> None:

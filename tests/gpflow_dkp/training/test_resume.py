@@ -178,17 +178,17 @@ def test_checkpoints_are_on_the_disk_before_the_index_names_them(
     assert folder_synced == [True, True]
 
 
+@pytest.mark.parametrize("name", ["write", "write_text", "replace"])
 def test_kill_while_a_checkpoint_is_written_leaves_the_previous_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: Path, unbroken: list
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: Path, unbroken: list
 ) -> None:
-    """Between each of the three files and the move of the index."""
-    for i, name in enumerate(["write", "write_text", "replace"]):
-        directory = shutil.copytree(stopped, tmp_path / str(i))
-        with monkeypatch.context() as patch:
-            _stop_at_call_of(patch, name)
-            with pytest.raises(Stop):
-                run(directory)
-        assert numbers(*run(directory)) == unbroken
+    """At each of the three files, and before the move of the index."""
+    directory = shutil.copytree(stopped, tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        _stop_at_call_of(patch, name)
+        with pytest.raises(Stop):
+            run(directory)
+    assert numbers(*run(directory)) == unbroken
 
 
 def _stop_at_call_of(patch: pytest.MonkeyPatch, name: str) -> None:
