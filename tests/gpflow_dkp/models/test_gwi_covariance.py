@@ -114,6 +114,29 @@ def test_it_comes_back_from_its_file(name: str, tmp_path) -> None:
         np.testing.assert_allclose(loaded, ours, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("distance", ["squared", "root"])
+def test_gaussian_noise_leaves_the_mean_to_itself_but_for_the_root(distance: str) -> None:
+    """The expected log-likelihood and W2^2 are sums of a part of the mean and a part of the covariance."""
+    gradients = []
+    for covariance in ("svgp", Matern32(0.6, 0.9), SquaredExponential(0.1)):
+        model = GWI.net(
+            se(),
+            gpflow.likelihoods.Gaussian(0.3),
+            Z,
+            hidden_units=(3,),
+            num_latent_gps=2,
+            covariance=covariance,
+            distance=distance,
+        )
+        with tf.GradientTape() as tape:
+            objective = model.elbo((X, Y))
+        of_mean = tape.gradient(objective, model.mean.trainable_variables)
+        gradients.append(np.concatenate([np.ravel(part) for part in of_mean]))
+    first, *others = gradients
+    for other in others:
+        assert np.allclose(other, first, rtol=1e-9) == (distance == "squared")
+
+
 def test_from_data_takes_a_covariance() -> None:
     model = GWI.from_data(X, Y, covariance=Matern32(0.1), num_inducing=3, mean="svgp")
     assert isinstance(model.covariance, Matern32)
