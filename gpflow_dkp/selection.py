@@ -238,7 +238,7 @@ def select_gwi(
     likelihood: Likelihood | None = None,
     kernel: Kernel | str = "squared_exponential",
     separate_kernels: bool = False,
-    covariance: Literal["svgp", "prior"] | Kernel | str = "svgp",
+    covariance: Kernel | str = "svgp",
     networks: Sequence[Network] | None = None,
     noise_variances: Sequence[float] = (0.3, 0.1),
     inducing_factors: Sequence[float] = (0.5, 1.0, 2.0),
@@ -376,7 +376,7 @@ class _Search:
     likelihood: Likelihood | None
     kernel: Kernel | str
     separate_kernels: bool
-    covariance: Literal["svgp", "prior"] | Kernel | str
+    covariance: Kernel | str
     settings: dict[str, Any]
     num_cross_points: int | None
     training: Training

@@ -97,7 +97,7 @@ class GWIFromData:
         num_marginal_points: int = 500,
         train_hyperparameters: bool = False,
         separate_kernels: bool = False,
-        covariance: Literal["svgp", "prior"] | Kernel | str = "svgp",
+        covariance: Kernel | str = "svgp",
         seed: int = 0,
         **settings: Any,
     ) -> Self:
@@ -172,7 +172,7 @@ def one_for_each_output(kernel: Kernel, num_outputs: int) -> SeparateIndependent
 
 
 def own_covariance(
-    covariance: Literal["svgp", "prior"] | Kernel | str, kernel: Kernel, num_features: int
+    covariance: Kernel | str, kernel: Kernel, num_features: int
 ) -> Literal["svgp"] | Kernel:
     """r as `GWI` takes it: "svgp" or a kernel, of "prior" a copy of the prior's."""
     if isinstance(covariance, Kernel):
