@@ -24,7 +24,7 @@ from bayesian_benchmarks.search_space import Choice, Interval
 from bayesian_benchmarks.sweep.engines import LocalEngine
 from bayesian_benchmarks.sweep.locks import RunLock
 from bayesian_benchmarks.sweep.run import data_digest
-from bayesian_benchmarks.tuning import Tuning, mean_and_error, open_study, tune
+from bayesian_benchmarks.tuning import TrainingPartRun, Tuning, mean_and_error, open_study, tune
 
 optuna = pytest.importorskip("optuna")
 
@@ -292,6 +292,20 @@ def test_a_trials_data_are_the_training_part(monkeypatch: pytest.MonkeyPatch) ->
         shifted = tuning(**changes).runs(of.experiment)[1]
         assert (data_digest(shifted.load()), shifted.key) == before
         monkeypatch.delenv("TUNED_TEST_SHIFT")
+
+
+def test_the_data_of_many_trials_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    load = TrainingPartRun.load
+    monkeypatch.setattr(
+        TrainingPartRun, "load", lambda run, *given: loaded.append(run.split) or load(run, *given)
+    )
+    of = tuning()
+    trials = [of.runs(of.experiment_of({"num_inducing": number})) for number in (10, 20, 30)]
+    assert loaded == [0, 1]
+    assert len({run.key for runs in trials for run in runs}) == 6
+    assert [[run.data for run in runs] for runs in trials] == 3 * [[run.data for run in trials[0]]]
+    assert trials[0][0].data != trials[0][1].data
 
 
 def test_validation_maximises_the_log_density_of_held_out_rows() -> None:
