@@ -51,7 +51,7 @@ class NNGP(DeepModel):
             )
         for kernel in kernels[1:]:
             gram.check_computable_from_gram(kernel)
-        composed = kernels[0] if len(kernels) == 1 else Composed(kernels)
+        composed = kernels[0] if len(kernels) == 1 else Composed(*kernels)
         super().__init__([], composed, likelihood, inducing_variable, **settings)
 
     @property

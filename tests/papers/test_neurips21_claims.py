@@ -49,8 +49,12 @@ def test_a_deep_gps_posterior_tells_rotations_apart_and_a_dwps_does_not() -> Non
         return sum(stats.multivariate_normal(m, Sigma).logpdf(f) for f, m in columns)
 
     assert abs(log_q(ROTATED) - log_q(F)) > 1.0
+    of_layer = layer.posterior_distribution(tf.constant(K))
+    for features in (F, ROTATED):
+        log_density = float(tf.reduce_sum(of_layer.log_prob(features.T)))
+        assert log_density == pytest.approx(log_q(features), abs=1e-8)
     draw = layer.sample(tf.constant(K), seed=0, num_samples=4000)
-    check_mean(draw.features.numpy(), mean)  # it is the layer's posterior
+    check_mean(draw.features.numpy(), mean)  # which is the law of its draws
     posterior = ABGWPosterior(P, NU)
     densities = [
         float(posterior.distribution(tf.constant(K)).log_prob(f @ f.T)) for f in (F, ROTATED)

@@ -163,7 +163,7 @@ class GramLayer(gpflow.Module, abc.ABC):
     def posterior_distribution(self, K_ii: tf.Tensor) -> tfp.distributions.Distribution:
         """Q of what the layer draws at the inducing points, given K_ii [..., M, M], as a TFP distribution.
 
-        :raises NotImplementedError: a layer of one's own that does not state it.
+        :raises NotImplementedError: a layer of one's own that does not state it, or one that samples.
         """
         raise NotImplementedError(
             f"{type(self).__name__} does not state its posterior_distribution"

@@ -1,7 +1,9 @@
 """Composed: kernels of kernels, against nested covariances and explicit formulas; as GPflow's kernel."""
 
+import re
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import gpflow
 import numpy as np
@@ -205,6 +207,24 @@ def test_kernels_after_the_first_must_act_on_gram_matrices() -> None:
         with pytest.raises(KernelNotComputableFromGram, match=type(kernel).__name__):
             gram.check_computable_from_gram(Composed([kernel, k.Linear()]))
     gram.check_computable_from_gram(Composed([k.Linear(), k.Matern32()]))
+
+
+def test_kernels_are_given_one_after_the_other_or_as_a_list() -> None:
+    first, second = k.Matern52(), k.Linear(0.4)
+    for kernel in (Composed(first, second), Composed([first, second]), Composed((first, second))):
+        assert kernel.kernels == [first, second]
+    assert Composed(first).kernels == [first]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "got"), [((), "none"), (([],), "none"), ((k.Linear(), "rbf"), "str")]
+)
+def test_what_is_no_kernel_is_one_clear_line(kernels: tuple[Any, ...], got: str) -> None:
+    expected = (
+        f"kernels: got {got}, needs one or more GPflow kernels, one after the other or as a list"
+    )
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        Composed(*kernels)
 
 
 def test_compiled_with_unknown_sizes() -> None:
