@@ -9,7 +9,7 @@ import numpy as np
 from gpflow_dkp.models import DWP
 from gpflow_dkp.training import fit
 
-NUM_STEPS = 250
+NUM_STEPS = 80
 
 
 def run(checkpoint_dir: str | Path, result: str | Path) -> None:
@@ -24,7 +24,7 @@ def run(checkpoint_dir: str | Path, result: str | Path) -> None:
         (X, Y),
         num_steps=NUM_STEPS,
         batch_size=7,
-        kl_annealing_steps=120,
+        kl_annealing_steps=40,
         seed=3,
         checkpoint_dir=checkpoint_dir,
         checkpoint_seconds=0.0,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import killed_run
@@ -42,35 +43,51 @@ def step_of(directory: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `checkpoints` of a process that was killed before its last one, and an `unbroken` run.
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("killed")
 
-    That of this process goes on while the other imports TensorFlow.
-    """
-    folder = tmp_path_factory.mktemp("killed")
-    directory = folder / "checkpoints"
-    process = start_held(directory, folder / "killed.json")
+
+@pytest.fixture(scope="module")
+def process(folder: Path) -> Iterator[subprocess.Popen]:
+    """A run that waits to be killed, with its `checkpoints`. It imports TensorFlow while tests go on."""
+    process = start_held(folder / "checkpoints", folder / "killed.json")
+    yield process
+    process.kill()
+    process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def unbroken(process: subprocess.Popen, folder: Path) -> Path:
+    """The result of a run of this process, which goes on while the other one starts."""
+    killed_run.run(folder / "unbroken", folder / "unbroken.json")
+    return folder / "unbroken.json"
+
+
+@pytest.fixture(scope="module")
+def killed(process: subprocess.Popen, unbroken: Path, folder: Path) -> Path:
+    """The checkpoints of a run that was killed before its last one."""
+    checkpoints = folder / "checkpoints"
     deadline = time.monotonic() + 300
-    try:
-        killed_run.run(folder / "unbroken", folder / "unbroken.json")
-        while step_of(directory) < 100 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL
-    finally:
-        process.kill()
-        process.wait(30)
-    return folder
+    while step_of(checkpoints) < 30 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    return checkpoints
 
 
-def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(killed: Path) -> None:
+def test_a_run_leaves_its_last_checkpoint_and_its_result(unbroken: Path, folder: Path) -> None:
+    assert step_of(folder / "unbroken") == killed_run.NUM_STEPS
+    parameters, bounds, _ = json.loads(unbroken.read_text())
+    assert parameters
+    assert len(bounds) == killed_run.NUM_STEPS
+
+
+def test_killed_run_ends_with_the_numbers_of_an_unbroken_one(
+    killed: Path, unbroken: Path, folder: Path
+) -> None:
     """Both in this process, which has compiled and run other things."""
-    assert 100 <= step_of(killed / "checkpoints") < killed_run.NUM_STEPS
-    result = killed / "killed.json"
+    assert 30 <= step_of(killed) < killed_run.NUM_STEPS
+    result = folder / "killed.json"
     assert not result.exists()
-    killed_run.run(killed / "checkpoints", result)
-    of_killed, of_unbroken = (
-        json.loads((killed / f"{name}.json").read_text()) for name in ("killed", "unbroken")
-    )
-    assert len(of_killed[1]) == killed_run.NUM_STEPS
-    assert of_killed == of_unbroken
+    killed_run.run(killed, result)
+    assert json.loads(result.read_text()) == json.loads(unbroken.read_text())

@@ -124,7 +124,7 @@ def test_plot_fit_of_a_csv_file(capsys: pytest.CaptureFixture[str]) -> None:
 def test_demo_letters(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = load_script("demo_letters")
     monkeypatch.setattr(demo, "ARCHITECTURES", (architecture,))
-    monkeypatch.setattr(demo, "GRID", 30)
+    monkeypatch.setattr(demo, "GRID", 15)
     short = ["--steps", "2", "--points", "60", "--inducing", "5", "--importance", "2"]
     assert demo.main([*short, "--output", "a.png"]) == 0
     assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
