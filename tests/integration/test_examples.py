@@ -60,6 +60,13 @@ class Reader:
                 exec(compile(code, str(self.document), "exec"), self.namespace)
 
 
+@pytest.fixture(autouse=True)
+def what_is_killed_afterwards(request: pytest.FixtureRequest) -> None:
+    """Starts while the README's examples run, in whose process `test_sigkill` is."""
+    if "README.md" in request.node.name:
+        request.getfixturevalue("held_run")
+
+
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Reader]:
     return {path: Reader(path, tmp_path_factory.mktemp(path.stem)) for path in DOCUMENTS}
