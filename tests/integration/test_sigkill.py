@@ -9,9 +9,8 @@ from pathlib import Path
 import killed_run
 import pytest
 
-pytestmark = pytest.mark.xdist_group(
-    "README.md"
-)  # whose examples run while the other process starts
+# In the process of the README's examples, which run while the other one starts.
+pytestmark = pytest.mark.xdist_group("README.md")
 
 
 def step_of(directory: Path) -> int:
