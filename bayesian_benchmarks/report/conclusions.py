@@ -135,8 +135,8 @@ class Conclusion:
 
     @property
     def verdict(self) -> str:
-        """ "holds", "does not hold" or "open"."""
-        if not self.num_datasets:
+        """ "holds", "does not hold" or "open", which it is on one dataset whatever that says."""
+        if self.num_datasets < 2:
             return "open"
         if self.claim.at_least:
             return "holds" if self.num_for >= self.num_against else "does not hold"
