@@ -14,13 +14,13 @@ import sys, time, killed_run
 from gpflow_dkp.training import fit
 
 def hold(step):
-    if step == killed_run.NUM_STEPS // 2:
+    if step == killed_run.NUM_STEPS:
         time.sleep(3600.0)
 
 killed_run.fit = lambda *data, **settings: fit(*data, **settings, callbacks=[hold])
 killed_run.run(*sys.argv[1:])
 """
-"""The run of `killed_run`, but half way, before the checkpoint of that step, it waits to be killed."""
+"""The run of `killed_run`, but before its last checkpoint it waits to be killed."""
 
 
 @pytest.fixture(scope="session")
