@@ -96,6 +96,13 @@ def check_inducing_variable(inducing_variable: InducingVariables | tf.Tensor) ->
     return inducing_variable if given else inducingpoint_wrapper(Z)
 
 
+def num_points_and_features(inducing_variable: InducingVariables) -> tuple[int, int]:
+    """M and D of inducing points Z [M, D], without their values where the shape is known."""
+    shape = inducing_variable.Z.shape
+    known = shape if shape.is_fully_defined() else tf.convert_to_tensor(inducing_variable.Z).shape
+    return known[0], known[1]
+
+
 def check_single_output_kernel(kernel: Kernel, inducing_variable: InducingVariables) -> None:
     """Raise `ValueError` for no GPflow kernel, one of several outputs, or one for other columns."""
     name = type(kernel).__name__

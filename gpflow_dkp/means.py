@@ -15,7 +15,13 @@ from gpflow.functions import MeanFunction
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 
-from .checks import brief, check_inducing_variable, check_positive, check_positive_integer
+from .checks import (
+    brief,
+    check_inducing_variable,
+    check_positive,
+    check_positive_integer,
+    num_points_and_features,
+)
 from .jitter import IGNORING_JITTER, jitter_variable
 from .linalg import cholesky
 from .networks import MultilayerPerceptron
@@ -80,9 +86,8 @@ class KernelExpansion(gpflow.Module):
         self.prior_mean = prior_mean
         self.whiten = whiten
         self.jitter = jitter_variable(jitter)
-        self.weights = Parameter(
-            np.zeros([tf.convert_to_tensor(self.points.Z).shape[0], output_dim])
-        )
+        num_points, _ = num_points_and_features(self.points)
+        self.weights = Parameter(np.zeros([num_points, output_dim]))
 
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
         """Values [N, P] at X [N, D]."""

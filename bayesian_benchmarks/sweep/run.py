@@ -90,6 +90,9 @@ class Run:
         unread = ("schedule",) if settings.get("schedule") is None else OF_PAPERS_SCHEDULE
         for name in unread:
             settings.pop(name, None)
+        schedule = self.settings.schedule
+        if schedule is not None and not schedule.is_limited(self.settings.num_steps):
+            settings.get("schedule", {}).pop("max_annealing_steps", None)
         for name, value in NOT_IN_OLDER_KEYS.items():
             outer, _, inner = name.rpartition(".")
             holder = (settings.get(outer) or {}) if outer else settings

@@ -188,11 +188,12 @@ def _squared_exponential(kernel: kernels.SquaredExponential, gram: GramBlocks) -
         return _isotropic_stationary(kernel, gram)
     _require_scalar(kernel, "lengthscales")
     scale = tf.math.reciprocal(tf.square(tf.convert_to_tensor(kernel.lengthscales)))
-    log_variance = tf.math.log(tf.convert_to_tensor(kernel.variance))
+    variance = tf.convert_to_tensor(kernel.variance)
+    log_variance = tf.math.log(variance)
     return GramBlocks(
         lambda: tf.exp(gram.scaled_distances_ii(scale, log_variance)),
         lambda: tf.exp(gram.scaled_distances_it(scale, log_variance)),
-        _constant_diag(kernel.variance, gram),
+        _constant_diag(variance, gram),
         full_cov=False,
     )
 
@@ -210,8 +211,8 @@ def _rational_quadratic_of_scaled(
     kernel: kernels.RationalQuadratic, gram: GramBlocks, scale: tf.Tensor | float = 1.0
 ) -> GramBlocks:
     """v (1 + scale R / (2 alpha))^{-alpha} of squared distances R, by the logarithm of the power."""
-    alpha = tf.convert_to_tensor(kernel.alpha)
-    log_variance, zero = tf.math.log(tf.convert_to_tensor(kernel.variance)), tf.zeros_like(alpha)
+    alpha, variance = tf.convert_to_tensor(kernel.alpha), tf.convert_to_tensor(kernel.variance)
+    log_variance, zero = tf.math.log(variance), tf.zeros_like(alpha)
 
     def power(negative: tf.Tensor) -> tf.Tensor:
         exponent = tf.cast(alpha, negative.dtype) * tf.math.log(1.0 - negative)
@@ -220,7 +221,7 @@ def _rational_quadratic_of_scaled(
     return GramBlocks(
         lambda: power(gram.scaled_distances_ii(scale / alpha, zero)),
         lambda: power(gram.scaled_distances_it(scale / alpha, zero)),
-        _constant_diag(kernel.variance, gram),
+        _constant_diag(variance, gram),
         full_cov=False,
     )
 
@@ -228,15 +229,17 @@ def _rational_quadratic_of_scaled(
 @_dispatch.register(kernels.Linear)
 def _linear(kernel: kernels.Linear, gram: GramBlocks) -> GramBlocks:
     _require_scalar(kernel, "variance")
-    return _map(lambda block: _like(kernel.variance, block) * block, gram)
+    variance = tf.convert_to_tensor(kernel.variance)
+    return _map(lambda block: _like(variance, block) * block, gram)
 
 
 @_dispatch.register(kernels.Polynomial)
 def _polynomial(kernel: kernels.Polynomial, gram: GramBlocks) -> GramBlocks:
     _require_scalar(kernel, "variance")
+    variance, offset = tf.convert_to_tensor(kernel.variance), tf.convert_to_tensor(kernel.offset)
 
     def power(block: tf.Tensor) -> tf.Tensor:
-        inner = _like(kernel.variance, block) * block + _like(kernel.offset, block)
+        inner = _like(variance, block) * block + _like(offset, block)
         return inner ** _like(kernel.degree, block)
 
     return _map(power, gram)
@@ -245,12 +248,14 @@ def _polynomial(kernel: kernels.Polynomial, gram: GramBlocks) -> GramBlocks:
 @_dispatch.register(kernels.ArcCosine)
 def _arc_cosine(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
     _require_scalar(kernel, "weight_variances")
-    weighted = _map(lambda block: _like(kernel.weight_variances, block) * block, gram)
+    weight_variance = tf.convert_to_tensor(kernel.weight_variances)
+    weighted = _map(lambda block: _like(weight_variance, block) * block, gram)
     return _arc_cosine_of_weighted(kernel, _with_bias(kernel, weighted))
 
 
 def _with_bias(kernel: kernels.ArcCosine, gram: GramBlocks) -> GramBlocks:
-    return _map(lambda block: block + _like(kernel.bias_variance, block), gram)
+    bias_variance = tf.convert_to_tensor(kernel.bias_variance)
+    return _map(lambda block: block + _like(bias_variance, block), gram)
 
 
 def _arc_cosine_of_weighted(kernel: kernels.ArcCosine, weighted: GramBlocks) -> GramBlocks:
@@ -258,15 +263,15 @@ def _arc_cosine_of_weighted(kernel: kernels.ArcCosine, weighted: GramBlocks) -> 
     if weighted.full_cov:
         return weighted.jointly(lambda joint: _arc_cosine_of_weighted(kernel, joint))
     norm_i, norm_t = tf.sqrt(weighted.ii_diag), tf.sqrt(weighted.tt)
-    angular = _ANGULAR[kernel.order]
+    angular, variance = _ANGULAR[kernel.order], tf.convert_to_tensor(kernel.variance)
 
     def block(inner: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         norms = tf.cast(left, inner.dtype)[..., :, None] * tf.cast(right, inner.dtype)[..., None, :]
         value = angular(inner / norms) * _integer_power(norms, kernel.order)
-        return _like(kernel.variance, inner) / math.pi * value
+        return _like(variance, inner) / math.pi * value
 
     def diagonal(squared_norm: tf.Tensor) -> tf.Tensor:
-        scale = _like(kernel.variance, norm_i) / math.pi * angular(tf.ones([], norm_i.dtype))
+        scale = _like(variance, norm_i) / math.pi * angular(tf.ones([], norm_i.dtype))
         return tf.cast(scale, squared_norm.dtype) * _integer_power(squared_norm, kernel.order)
 
     return GramBlocks(
@@ -318,7 +323,8 @@ _ANGULAR = (_angular_0, _angular_1, _angular_2)
 
 @_dispatch.register(kernels.Constant)
 def _constant(kernel: kernels.Constant, gram: GramBlocks) -> GramBlocks:
-    return _map(lambda block: _like(kernel.variance, block) * tf.ones_like(block), gram)
+    variance = tf.convert_to_tensor(kernel.variance)
+    return _map(lambda block: _like(variance, block) * tf.ones_like(block), gram)
 
 
 @_dispatch.register(kernels.White)
@@ -395,8 +401,8 @@ def _require_full_active_dims(kernel: kernels.Kernel) -> None:
 
 
 def _require_scalar(kernel: kernels.Kernel, name: str) -> None:
-    shape = tf.convert_to_tensor(getattr(kernel, name)).shape
-    if shape.rank != 0:
+    shape = getattr(getattr(kernel, name), "shape", ())  # without a parameter's value, which costs
+    if len(shape) != 0:
         raise KernelNotComputableFromGram(
             kernel,
             f"it has one value of {name} a dimension (ARD), got shape {shape}, needs a scalar",

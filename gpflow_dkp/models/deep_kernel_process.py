@@ -16,7 +16,13 @@ from gpflow.kernels import Kernel, SeparateIndependent
 from gpflow.likelihoods import Likelihood
 
 from .. import gram
-from ..checks import brief, check_choice, check_inducing_variable, check_positive_integer
+from ..checks import (
+    brief,
+    check_choice,
+    check_inducing_variable,
+    check_positive_integer,
+    num_points_and_features,
+)
 from ..gram import GramBlocks, InputBlocks
 from ..layers import GramLayer, InputInverseWishart, OutputLayer, SampledLayer
 from ..parallel import map_over_samples
@@ -144,12 +150,12 @@ class DeepKernelProcess(MonteCarloModel):
     @property
     def num_features(self) -> int:
         """Columns D of the inputs, as many as the inducing points have."""
-        return tf.convert_to_tensor(self.inducing_variable.Z).shape[1]
+        return num_points_and_features(self.inducing_variable)[1]
 
     @property
     def num_inducing_points(self) -> int:
         """M."""
-        return tf.convert_to_tensor(self.inducing_variable.Z).shape[0]
+        return num_points_and_features(self.inducing_variable)[0]
 
     def _start_layers(self) -> None:
         """Start every layer from an infinitely wide process' covariance of the inducing points."""

@@ -20,6 +20,7 @@ from ..checks import (
     check_positive,
     check_positive_integer,
     check_seed,
+    num_points_and_features,
 )
 from ..means import Mean
 from ..networks import MultilayerPerceptron
@@ -66,7 +67,7 @@ class GWIFromData:
         inducing_variable = check_inducing_variable(inducing_variable)
         gpflow.set_trainable(inducing_variable, False)
         network = MultilayerPerceptron(
-            tf.convert_to_tensor(inducing_variable.Z).shape[1],
+            num_points_and_features(inducing_variable)[1],
             num_latent_gps,
             hidden_units=hidden_units,
             activation=activation,

@@ -16,9 +16,6 @@ STEPS_PER_CALL = 50
 WARMUP_STEPS = 100
 """Over which a run of unknown length comes to the place where its schedule waits."""
 
-ANNEALING_STEPS = 1_000
-"""Over which a run of unknown length anneals its KL term."""
-
 LEAST_WINDOW = 250
 """Steps of a mean of the bound."""
 

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 from gpflow.models import BayesianModel
 
-from ..checks import brief, check_flag
+from ..checks import brief, check_flag, check_positive_integer
 from ..layers import SparseGP
 from ..models import LatentVariableDGP
 from .arguments import is_real
 from .schedules import PAPER_LEARNING_RATE, Cosine, LearningRate, check_learning_rate
 
 FAST_LEARNING_RATE = Cosine(5e-2)
+
+ANNEALING_STEPS = 1_000
+"""Over which a run of unknown length anneals its KL term."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Recipe:
     :param clip: a gradient longer than so many times the running mean of its length (of the last 20 steps or
         so) is shortened to that; None for no clipping.
     :param annealing: the part of the steps over which the KL term's weight rises to its value.
+    :param max_annealing_steps: over no more steps than these; None for no such limit.
     :param natural_gradient: step size of the output layer's natural gradients, as of `fit`.
     :param antithetic: whether a step's samples of a `DeepKernelProcess` come in pairs whose normal draws have
         opposite signs, which leaves less noise in the gradient.
@@ -50,6 +54,7 @@ class Recipe:
     scales: Mapping[str, float] = field(default_factory=dict)
     clip: float | None = None
     annealing: float = 0.5
+    max_annealing_steps: int | None = None
     natural_gradient: LearningRate | None = None
     antithetic: bool = False
     beta_1: float = 0.9
@@ -67,6 +72,8 @@ class Recipe:
             raise ValueError(
                 f"annealing: got {brief(self.annealing)}, needs a part of the steps from 0 to below 1"
             )
+        if self.max_annealing_steps is not None:
+            check_positive_integer("max_annealing_steps", self.max_annealing_steps)
         check_flag("antithetic", self.antithetic)
         for name, scale in self.scales.items():
             if not isinstance(name, str) or not (is_real(scale) and scale > 0):
@@ -74,12 +81,18 @@ class Recipe:
                     f"scales: got {brief(scale)} for {brief(name)}, needs positive numbers by names"
                 )
 
+    def annealing_steps(self, num_steps: int | None) -> int:
+        """Steps over which the KL term's weight rises in a run of `num_steps`, None where that is unknown."""
+        steps = ANNEALING_STEPS if num_steps is None else round(self.annealing * num_steps)
+        return min(steps, self.max_annealing_steps or steps) if self.annealing else 0
+
 
 PAPER = Recipe(PAPER_LEARNING_RATE, beta_2=0.999, scales={}, clip=None, annealing=0.05)
 """[ICML21], [NeurIPS21], [UAI23]: 1e-2 and then 1e-3, KL annealed over 1 000 of 20 000 steps."""
 
-FAST = Recipe(clip=2.0)
-"""The default: high rates that fall smoothly, and a long annealing that keeps clear of poor optima."""
+FAST = Recipe(clip=2.0, max_annealing_steps=2_500)
+"""The default: high rates that fall smoothly, and an annealing that keeps clear of poor optima, long in
+a short run and not too long in a long one."""
 
 FAST_OF_SPARSE_GP = Recipe(
     Cosine(2e-2),

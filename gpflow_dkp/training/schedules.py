@@ -154,14 +154,15 @@ def _cosine_at(cosine: Cosine, moment: Moment) -> tf.Tensor:
 def kl_weight_at(
     moment: Moment, dtype: tf.DType, *, steps: int | None = None, part: float = 0.0
 ) -> tf.Tensor:
-    """The weight of the KL term: linear to 1 over so many `steps`, or over a `part` of the run."""
-    if not (part if steps is None else steps):
-        return tf.ones([], dtype)
-    if steps is None:
-        fraction = tf.cast((moment.position + moment.pace) / part, dtype)
-    else:
-        fraction = tf.cast(moment.step + 1, dtype) / tf.cast(steps, dtype)
-    return tf.minimum(tf.ones([], dtype), fraction)
+    """The weight of the KL term: linear to 1 over so many `steps`, or a `part` of the run; over the
+    shorter of them where there are both.
+    """
+    one, fractions = tf.ones([], dtype), []
+    if part:
+        fractions.append(tf.cast((moment.position + moment.pace) / part, dtype))
+    if steps:
+        fractions.append(tf.cast(moment.step + 1, dtype) / tf.cast(steps, dtype))
+    return tf.minimum(one, tf.reduce_max(fractions)) if fractions else one
 
 
 def minibatch_rows(

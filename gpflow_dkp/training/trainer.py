@@ -26,7 +26,7 @@ from .history import History
 from .natural_gradient import natural_gradient_of
 from .objective import BoundObjective, LossObjective, Objective, Value
 from .optimizer import KerasOptimizer, Optimizer, ScheduledAdam, check_optimizer
-from .plan import ANNEALING_STEPS, Plan, Seconds, Steps, Stretch, UntilFlat
+from .plan import Plan, Seconds, Steps, Stretch, UntilFlat
 from .recipe import Recipe, check_recipe, names_of
 from .schedules import (
     LearningRate,
@@ -109,11 +109,10 @@ class Trainer:
             if kl_annealing_steps is not None:
                 annealing = partial(kl_weight_at, steps=kl_annealing_steps)
             elif max_seconds is not None:
-                annealing = partial(kl_weight_at, part=recipe.annealing)
+                at_most = recipe.max_annealing_steps if recipe.annealing else None
+                annealing = partial(kl_weight_at, part=recipe.annealing, steps=at_most)
             else:
-                annealing_steps = ANNEALING_STEPS if recipe.annealing else 0
-                if num_steps is not None:
-                    annealing_steps = round(recipe.annealing * num_steps)
+                annealing_steps = recipe.annealing_steps(num_steps)
                 annealing = partial(kl_weight_at, steps=annealing_steps)
             self.objective = BoundObjective(model, self.data.num_data, annealing)
             self._jitters = jitters_of(model)

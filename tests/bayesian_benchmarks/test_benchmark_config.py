@@ -279,6 +279,19 @@ def test_a_schedule_stands_in_place_of_what_it_replaces_in_a_runs_key() -> None:
     assert gwi[0].key == gwi[1].key
 
 
+@pytest.mark.parametrize(("num_steps", "limited"), [(5_000, False), (5_001, True)])
+def test_a_limit_is_in_the_key_of_runs_that_it_limits(num_steps: int, limited: bool) -> None:
+    """Rows from before there was one are found, but for those that would be others now."""
+    settings = {"schedule": "fast", "num_steps": num_steps}
+    run = expand(experiment(settings=settings))[0]
+    schedule = json.loads(run.settings_json)["schedule"]
+    assert ("max_annealing_steps" in schedule) == limited
+    assert schedule_name(run.settings_json) == "fast"
+    values = json.loads(run.settings_json)
+    values["schedule"].pop("max_annealing_steps", None)
+    assert schedule_name(json.dumps(values)) == ("own" if limited else "fast")
+
+
 def test_datasets_and_depths_have_settings_of_their_own() -> None:
     config = experiment(
         datasets=["diabetes", "wine"],

@@ -18,7 +18,13 @@ from gpflow.kernels import Kernel
 from gpflow.kullback_leiblers import gauss_kl
 from gpflow.utilities import triangular
 
-from ...checks import brief, check_inducing_variable, check_positive, check_positive_integer
+from ...checks import (
+    brief,
+    check_inducing_variable,
+    check_positive,
+    check_positive_integer,
+    num_points_and_features,
+)
 from ...jitter import IGNORING_JITTER, jitter_variable
 from ...linalg import cholesky, outer_product, quadratic_forms, transpose
 from ...parallel import part_sizes
@@ -124,12 +130,12 @@ class InducingGP(FeatureLayer):
     @property
     def num_inducing(self) -> int:
         """M."""
-        return tf.convert_to_tensor(self.inducing_variable.Z).shape[0]
+        return num_points_and_features(self.inducing_variable)[0]
 
     @property
     def input_dim(self) -> int:
         """Columns of the inducing points."""
-        return tf.convert_to_tensor(self.inducing_variable.Z).shape[1]
+        return num_points_and_features(self.inducing_variable)[1]
 
     def output_dim_of(self, input_dim: int) -> int:
         """P."""

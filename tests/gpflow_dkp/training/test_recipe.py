@@ -16,7 +16,7 @@ from scipy import stats
 from gpflow_dkp.models import LatentVariableDGP
 from gpflow_dkp.random import MirroredSeed, mirrored
 from gpflow_dkp.training import Cosine, Recipe, fit
-from gpflow_dkp.training.recipe import FAST, FAST_OF_SPARSE_GP, check_recipe, names_of
+from gpflow_dkp.training.recipe import FAST, FAST_OF_SPARSE_GP, PAPER, check_recipe, names_of
 from gpflow_dkp.training.trainer import Trainer
 
 DATA = toy_data()
@@ -43,6 +43,38 @@ def test_the_fast_recipe_is_the_default_and_the_papers_is_by_name() -> None:
         fit(toy_model(), DATA, **settings, **more).elbo for more in said
     )
     assert default == fast != paper == papers
+
+
+@pytest.mark.parametrize(
+    ("recipe", "num_steps", "expected"),
+    [
+        (FAST, 2_000, 1_000),
+        (FAST, 5_000, 2_500),
+        (FAST, 20_000, 2_500),
+        (FAST, None, 1_000),
+        (replace(FAST, max_annealing_steps=300), None, 300),
+        (PAPER, 100_000, 5_000),
+        (Recipe(annealing=0.0, max_annealing_steps=10), 100, 0),
+        (Recipe(annealing=0.0, max_annealing_steps=10), None, 0),
+    ],
+)
+def test_long_runs_are_annealed_over_no_more_than_the_limit(
+    recipe: Recipe, num_steps: int | None, expected: int
+) -> None:
+    assert recipe.annealing_steps(num_steps) == expected
+
+
+@pytest.mark.parametrize("length", [{"num_steps": 60}, {"num_steps": 60, "max_seconds": 1e6}])
+def test_a_limit_of_the_annealing_is_that_of_as_many_steps(length: dict[str, Any]) -> None:
+    settings = {"progress": False, **length}
+    limited = Recipe(0.01, annealing=0.5, max_annealing_steps=7)
+    free = replace(limited, max_annealing_steps=None)
+    histories = [
+        fit(toy_model(), DATA, schedule=limited, **settings).elbo,
+        fit(toy_model(), DATA, schedule=free, kl_annealing_steps=7, **settings).elbo,
+        fit(toy_model(), DATA, schedule=free, **settings).elbo,
+    ]
+    assert histories[0] == histories[1] != histories[2]
 
 
 def test_the_fast_recipe_steps_a_sparse_gp_at_the_end_naturally() -> None:
@@ -161,6 +193,7 @@ def test_momentum_of_a_recipe_reaches_adam() -> None:
         (lambda: Recipe(antithetic=1), r"antithetic: got 1, needs True or False"),  # type: ignore[arg-type]
         (lambda: Recipe(clip=0.0), r"clip: got 0.0, needs a positive number or None"),
         (lambda: Recipe(annealing=1.0), r"annealing: got 1.0, needs a part of the steps"),
+        (lambda: Recipe(max_annealing_steps=0), r"max_annealing_steps: got 0, needs an integer"),
         (lambda: Recipe(scales={"mu": -1.0}), r"scales: got -1.0 for 'mu'"),
     ],
 )

@@ -126,6 +126,14 @@ def test_kl_weight_rises_to_one() -> None:
     np.testing.assert_allclose(weights, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0], rtol=1e-14)
 
 
+@pytest.mark.parametrize(("steps", "rise"), [(2, 2), (4, 4), (8, 4), (100, 4)])
+def test_kl_weight_rises_over_the_shorter(steps: int, rise: int) -> None:
+    both = {"steps": steps, "part": 0.5}
+    weights = [float(kl_weight_at(moment(step, 8), tf.float64, **both)) for step in range(8)]
+    expected = [min(1.0, (step + 1) / rise) for step in range(8)]
+    np.testing.assert_allclose(weights, expected, rtol=1e-14)
+
+
 def test_kl_weight_without_annealing() -> None:
     assert float(kl_weight_at(moment(0, 5), tf.float64, steps=0)) == 1.0
     assert float(kl_weight_at(moment(0, 5), tf.float64)) == 1.0
