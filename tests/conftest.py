@@ -1,6 +1,7 @@
 """Settings of all tests: they spare time, and make what a test draws its own."""
 
 import functools
+import itertools
 import os
 import sys
 import typing
@@ -21,6 +22,7 @@ if sys.version_info < (3, 12):
         setattr(typing, function, functools.cache(getattr(typing, function)))
 
 STATES: dict[str, dict[str, Any]] = {}
+TIMES = itertools.count()
 
 
 @functools.cache
@@ -55,11 +57,13 @@ def spare_the_cache_of_bijectors() -> None:
 
 
 def set_seed() -> None:
-    """`tf.random.set_seed(0)` where it makes a difference: it drops all kernels, 0.1 s to make anew."""
+    """`tf.random.set_seed(0)` where it makes a difference: it drops all kernels, 0.1 s to make anew.
+    Also each hundredth time, for their memory, some MB a test.
+    """
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    if uses_of_the_seed() or context.global_seed() != 0:
+    if uses_of_the_seed() or context.global_seed() != 0 or next(TIMES) % 100 == 99:
         tf.random.set_seed(0)
         uses_of_the_seed().clear()
 
