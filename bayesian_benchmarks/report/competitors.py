@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..settings import OF_PAPERS_SCHEDULE, schedule_name
+from ..settings import FAST, OF_PAPERS_SCHEDULE, schedule_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +42,15 @@ def told_apart(protocols: Sequence[str]) -> list[str]:
 
 
 def _readable(protocol: str) -> dict[str, Any]:
-    """Settings by name, the schedule by its own: "paper" has those that a schedule stands in place of."""
-    settings = json.loads(protocol) | {"schedule": schedule_name(protocol)}
-    return _flat(settings)
+    """Settings by name, the schedule by its own: "paper" has those that a schedule stands in place of,
+    "own" what it has otherwise than the library's.
+    """
+    settings = json.loads(protocol)
+    name, recipe = schedule_name(protocol), settings.pop("schedule", None)
+    if name == "own":
+        ours = json.loads(FAST.model_dump_json())
+        settings["recipe"] = {key: of for key, of in recipe.items() if ours.get(key) != of}
+    return _flat(settings | {"schedule": name})
 
 
 def _differing(settings: list[dict[str, Any]]) -> list[str]:

@@ -24,6 +24,7 @@ from bayesian_benchmarks.report import (
     summarise,
 )
 from bayesian_benchmarks.report.paper import SAME_DATA
+from bayesian_benchmarks.settings import FAST
 from bayesian_benchmarks.store import ResultRow
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared/reference/paper_results.csv"
@@ -110,6 +111,21 @@ def test_settings_that_tell_lines_of_as_many_steps_apart() -> None:
         assert f"{name}, weight_variance 0.1" in format_table(lines, style)
     settings = [line.rpartition(",")[2] for line in format_table(lines, "csv").splitlines()[1:]]
     assert sorted(settings) == ["", "", "weight_variance 0.1"]
+
+
+def test_recipes_of_ones_own_are_told_apart_by_what_they_change() -> None:
+    own = [FAST.model_copy(update={"annealing": part}) for part in (0.1, 0.25)]
+    rows = [
+        row(0, value, num_steps=10, others={"schedule": recipe.model_dump(mode="json")})
+        for value, recipe in enumerate([FAST, *own])
+    ]
+    lines = summarise(rows, metrics=["elbo_per_point"])
+    name = ROWS[0].model
+    assert {(line.label, line.schedule) for line in lines} == {
+        (name, "fast"),
+        (f"{name}, annealing 0.1", "own"),
+        (f"{name}, annealing 0.25", "own"),
+    }
 
 
 def test_rows_of_different_code_are_marked() -> None:
