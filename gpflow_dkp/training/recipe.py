@@ -31,11 +31,11 @@ class Recipe:
     :param clip: a gradient longer than so many times the running mean of its length (of the last 20 steps or
         so) is shortened to that; None for no clipping.
     :param annealing: the part of the steps over which the KL term's weight rises to its value.
-    :param max_annealing_steps: over no more steps than these; None for no such limit.
     :param natural_gradient: step size of the output layer's natural gradients, as of `fit`.
     :param antithetic: whether a step's samples of a `DeepKernelProcess` come in pairs whose normal draws have
         opposite signs, which leaves less noise in the gradient.
     :param beta_1: decay of Adam's first moment: nearer to 1 the noise of more minibatches averages out.
+    :param max_annealing_steps: the KL term's weight rises over no more steps; None for no such limit.
     :raises ValueError: for values that are none of these.
 
     >>> recipe = gpflow_dkp.training.Recipe(learning_rate=0.01, scales={"mu": 3.0}, annealing=0.0)
@@ -54,10 +54,10 @@ class Recipe:
     scales: Mapping[str, float] = field(default_factory=dict)
     clip: float | None = None
     annealing: float = 0.5
-    max_annealing_steps: int | None = None
     natural_gradient: LearningRate | None = None
     antithetic: bool = False
     beta_1: float = 0.9
+    max_annealing_steps: int | None = None
 
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
