@@ -88,13 +88,15 @@ def fit(
         the rate falls. The history's `ended` says how it was.
     :param max_seconds: time of the run, compilation included.
     :param batch_size: rows a step, default and at most N; None where the data come in batches.
-    :param schedule: how Adam steps and the KL term is annealed: "fast", high rates that fall smoothly and a
-        long annealing; "paper", as in [ICML21], [NeurIPS21] and [UAI23]; or a `Recipe`.
+    :param schedule: how Adam steps and the KL term is annealed: "fast", high rates that fall smoothly and an
+        annealing over half of the steps, 2 500 at most; "paper", as in [ICML21], [NeurIPS21] and [UAI23];
+        or a `Recipe`.
     :param learning_rate: Adam's, in place of the schedule's: a rate, pairs (fraction of the steps from which
         it holds, rate), an `ExponentialDecay` or a `Cosine`. None with an optimizer.
     :param optimizer: of Keras 3 or tf_keras, with its own rate or schedule; default Adam.
     :param kl_annealing_steps: the KL term's weight rises from 0 to the model's `kl_weight` over these steps;
-        0 for none, None for the schedule's part of the steps, 1 000 where their number is not known.
+        0 for none, None for the schedule's part of the steps and no more than its limit, 1 000 where their
+        number is not known.
     :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
         output layer's posterior, which the optimizer then leaves; both are of the same minibatch. Default the
         schedule's, where there is no `optimizer`: none but for a `LatentVariableDGP`. A step
