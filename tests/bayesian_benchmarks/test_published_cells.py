@@ -19,7 +19,7 @@ NUM_FIGURES = {
     "ober2023": 9 * 4 * 4 * 3,  # datasets x depths x models x metrics
     "ober2023_fast": 9 * 2 * 4 * 3,
     "salimbeni2019": 5 * 12,  # datasets x models
-    "salimbeni2019_fast": 5 * 4,
+    "salimbeni2019_fast": 14 * 4,
     "wild2022": 5 * 2,  # datasets x models
     "wild2022_ood": 2 * 4 * 3,  # datasets x models x metrics
 }
