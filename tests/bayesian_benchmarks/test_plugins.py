@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     monkeypatch.syspath_prepend(HERE)
     monkeypatch.syspath_prepend(folder)
+    importlib.import_module("fake_models")  # whose registrations other tests need too
     monkeypatch.setattr(registry, "_SOURCES", dict(registry._SOURCES))
     import_installed_plugins.cache_clear()
     yield folder
