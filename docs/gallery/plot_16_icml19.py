@@ -27,7 +27,7 @@ for architecture in ("GP", "GP-GP", "LV-GP-GP"):
     models[architecture] = LatentVariableDGP.from_architecture(
         architecture, train, num_inducing=50, seed=0, **iwvi
     )
-    fit(models[architecture], train, num_steps=1200, seed=0, progress=False)
+    fit(models[architecture], train, num_steps=800, seed=0, progress=False)
 
 # %%
 # **Marginals.** Two thousand draws of the target at each of the test inputs. The Shapiro-Wilk statistic is
@@ -70,7 +70,7 @@ grid = np.linspace(-2.0, 2.0, 200)[:, None]
 figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.4))
 for axis, architecture in zip(axes, ("GP", "GP-GP")):
     model = LatentVariableDGP.from_architecture(architecture, (x, y), num_inducing=30, seed=0)
-    fit(model, (x, y), num_steps=1000, seed=0, progress=False)
+    fit(model, (x, y), num_steps=600, seed=0, progress=False)
     functions = model.predict_f_samples(grid, 80, seed=0).numpy()[..., 0]
     left, singular, components = np.linalg.svd(functions - functions.mean(0), full_matrices=False)
     scores = left[:, 0] * singular[0]
