@@ -100,7 +100,7 @@ FAST = RecipeSettings(learning_rate=CosineDecay(rate=5e-2), clip=2.0, max_anneal
 """The library's default, its values written out: a row says how it was made after that has changed."""
 
 FAST_OF_SPARSE_GP = RecipeSettings(
-    learning_rate=CosineDecay(rate=2e-2),
+    learning_rate=CosineDecay(rate=5e-2),
     clip=2.0,
     annealing=0.0,
     natural_gradient=((0.0, 0.01), (0.05, 0.03), (0.1, 0.1)),

@@ -95,7 +95,6 @@ FAST = Recipe(clip=2.0, max_annealing_steps=2_500)
 a short run and not too long in a long one."""
 
 FAST_OF_SPARSE_GP = Recipe(
-    Cosine(2e-2),
     clip=2.0,
     annealing=0.0,
     natural_gradient=((0.0, 0.01), (0.05, 0.03), (0.1, 0.1)),
