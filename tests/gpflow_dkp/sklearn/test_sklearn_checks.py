@@ -1,8 +1,8 @@
 """scikit-learn's own checks of all estimators, with settings as small as the checks allow.
 
 Nearly all of their time is TensorFlow's, which traces the steps of each number of features and outputs: one
-layer is enough, and estimators that share all but the building of their model with another
-that has every check are checked where that can matter. `GWI`'s sparse GP starts at its optimum for targets.
+layer is enough, and estimators that share all but the building of their model with another that has every
+check are checked where that can matter. `GWI`'s sparse GP starts at its optimum for targets.
 """
 
 from __future__ import annotations
