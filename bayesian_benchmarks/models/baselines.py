@@ -178,7 +178,7 @@ class Search:
 
 
 class ExactGP:
-    """GPflow's `GPR` as a model of the benchmark.
+    """GP regression without approximation as a model of the benchmark.
 
     :param X: [N, D], at most 5 000 rows.
     :param Y: [N, P].
@@ -193,13 +193,15 @@ class ExactGP:
         import gpflow
         import numpy as np
 
+        from gpflow_dkp.models.marginal_likelihood import Regression
+
         if len(X) > MOST_ROWS:
             raise ConfigError(
                 f"exact-gp: got {len(X)} rows, whose cube is its cost, needs at most {MOST_ROWS}; take svgp."
             )
         kernel = gpflow.kernels.SquaredExponential(lengthscales=np.ones(X.shape[1]))
         noise = gpflow.likelihoods.Gaussian(0.1, variance_lower_bound=LEAST_NOISE)
-        self.gpr = gpflow.models.GPR((X, Y), kernel, likelihood=noise)
+        self.gpr = Regression((X, Y), kernel, likelihood=noise)
         self._log_evidence: Any = None
 
     def predict_mixture(self, X: Array, *, num_samples: int, seed: int = 0) -> Any:

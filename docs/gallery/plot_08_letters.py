@@ -40,7 +40,7 @@ model = LatentVariableDGP.from_architecture(
     num_importance_samples=10,
     seed=0,
 )
-history = fit(model, (X, Y), num_steps=3000, batch_size=200, seed=0, progress=False)
+history = fit(model, (X, Y), num_steps=2000, batch_size=200, seed=0, progress=False)
 
 # %%
 # Left the data, right the predictive density of y at each x, bright where probable. The V has two

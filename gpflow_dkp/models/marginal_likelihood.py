@@ -9,8 +9,10 @@ import numpy as np
 import scipy.optimize
 import tensorflow as tf
 from gpflow.kernels import Combination, Kernel, Stationary
+from gpflow.utilities import add_likelihood_noise_cov
 
 from ..checks import check_positive_integer
+from ..linalg import half_logdet, positive_definite, solve
 
 ATTEMPTS = 5
 """Searches, where one ends because it tried a point with no finite marginal likelihood."""
@@ -87,6 +89,28 @@ def least_noise(Y: np.ndarray) -> float:
     return max(MIN_NOISE * float(np.mean(np.var(Y, 0))), 2.0 * of_gpflow)
 
 
+class Regression(gpflow.models.GPR):
+    """GPflow's `GPR`, whose marginal likelihood has a gradient in less than half of its time.
+
+    It takes K^{-1} in the place of the Cholesky factor's derivative. There are no second derivatives.
+
+    >>> from gpflow_dkp.models.marginal_likelihood import Regression
+    >>> Regression((X, Y), SquaredExponential()).log_marginal_likelihood().shape
+    TensorShape([])
+    """
+
+    def log_marginal_likelihood(self) -> tf.Tensor:
+        """log p(Y | X), summed over the outputs."""
+        X, Y = self.data
+        covariance = add_likelihood_noise_cov(self.kernel(X), self.likelihood, X)
+        prior = positive_definite(covariance)
+        error = Y - self.mean_function(X)
+        exponent = 0.5 * tf.reduce_sum(error * solve(prior, error))
+        num_data, num_outputs = tf.unstack(tf.cast(tf.shape(Y), error.dtype))
+        log_scale = half_logdet(prior) + 0.5 * num_data * np.log(2.0 * np.pi)
+        return -exponent - num_outputs * log_scale
+
+
 class MarginalLikelihood:
     """GP regression's marginal likelihood of some data after others, compiled once.
 
@@ -104,7 +128,7 @@ class MarginalLikelihood:
             for columns in (num_features, num_outputs)
         )
         likelihood = gpflow.likelihoods.Gaussian(10.0 * least, variance_lower_bound=least)
-        self._model = gpflow.models.GPR(self._data, kernel, likelihood=likelihood)
+        self._model = Regression(self._data, kernel, likelihood=likelihood)
         self._optimizer = gpflow.optimizers.Scipy()
         # One object, by which the optimizer knows what it has compiled.
         self._loss = self._model.training_loss

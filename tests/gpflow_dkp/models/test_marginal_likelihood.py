@@ -1,0 +1,61 @@
+"""GP regression's marginal likelihood and its gradient, beside GPflow's."""
+
+import gpflow
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from gpflow import functions
+from gpflow.functions import MeanFunction
+from gpflow.kernels import Kernel, Linear, Matern32, SquaredExponential
+from gpflow.likelihoods import Gaussian
+
+from gpflow_dkp.models.marginal_likelihood import Regression
+
+KERNELS = {
+    "ARD": lambda: SquaredExponential(variance=1.3, lengthscales=[0.6, 1.5]),
+    "sum": lambda: Matern32(lengthscales=0.8) + Linear(variance=0.5),
+}
+
+
+def models(
+    kernel: Kernel,
+    num_outputs: int,
+    likelihood: Gaussian,
+    mean_function: MeanFunction | None = None,
+) -> list[gpflow.models.GPR]:
+    """Ours and GPflow's, which share their parameters."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(30, 2)), rng.normal(size=(30, num_outputs))
+    return [
+        model(data, kernel, mean_function, likelihood=likelihood)
+        for model in (Regression, gpflow.models.GPR)
+    ]
+
+
+def value_and_gradient(model: gpflow.models.GPR) -> tuple[float, np.ndarray]:
+    with tf.GradientTape() as tape:
+        value = model.training_loss()
+    gradients = tape.gradient(value, model.trainable_variables)
+    return float(value), np.concatenate([np.ravel(gradient) for gradient in gradients])
+
+
+@pytest.mark.parametrize("num_outputs", [1, 3])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_value_and_gradient_are_gpflows(kernel: str, num_outputs: int) -> None:
+    (value, gradient), (expected, slope) = map(
+        value_and_gradient, models(KERNELS[kernel](), num_outputs, Gaussian(0.1))
+    )
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10)
+
+
+def test_mean_function_prior_and_noise_that_depends_on_inputs() -> None:
+    kernel = KERNELS["ARD"]()
+    kernel.variance.prior = tfp.distributions.LogNormal(np.float64(0.0), np.float64(1.0))
+    line = functions.Linear(A=[[0.3], [-0.2]], b=[0.5])
+    noise = Gaussian(scale=functions.Linear(A=[[0.1], [0.0]], b=[1.0]))
+    (value, gradient), (expected, slope) = map(value_and_gradient, models(kernel, 1, noise, line))
+    assert len(gradient) == 3 + 3 + 3
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10)
