@@ -16,6 +16,9 @@ from .tables import frame, of_splits
 if TYPE_CHECKING:
     import pandas as pd
 
+FEWEST_DATASETS = 3
+"""That tell anything of a claim about datasets in general."""
+
 
 @dataclass(frozen=True)
 class Competitor:
@@ -135,8 +138,8 @@ class Conclusion:
 
     @property
     def verdict(self) -> str:
-        """ "holds", "does not hold" or "open", which it is on one dataset whatever that says."""
-        if self.num_datasets < 2:
+        """ "holds", "does not hold" or "open", which it is on one or two datasets whatever they say."""
+        if self.num_datasets < FEWEST_DATASETS:
             return "open"
         if self.claim.at_least:
             return "holds" if self.num_for >= self.num_against else "does not hold"
