@@ -38,8 +38,9 @@ def runs_below_printed_bounds(source: Source) -> str | None:
         return None
     far = sum(gap < -FAR_BELOW for gap, _ in gaps)
     gap, place = min(gaps)
+    runs = "1 run" if len(gaps) == 1 else f"{len(gaps)} runs"
     return (
-        f"Of {len(gaps)} runs {far or 'none'} ended more than {FAR_BELOW} nats a point below the mean bound "
+        f"Of {runs} {far or 'none'} ended more than {FAR_BELOW} nats a point below the mean bound "
         f"that the paper prints; the lowest against it is {place}, {gap:+.3f}."
     )
 
