@@ -90,9 +90,10 @@ def least_noise(Y: np.ndarray) -> float:
 
 
 class Regression(gpflow.models.GPR):
-    """GPflow's `GPR`, whose marginal likelihood has a gradient in less than half of its time.
+    """GPflow's `GPR`, whose marginal likelihood has its gradient at 500 points in less than half the time.
 
     It takes K^{-1} in the place of the Cholesky factor's derivative. There are no second derivatives.
+    Arguments, predictions and errors are `GPR`'s.
 
     >>> from gpflow_dkp.models.marginal_likelihood import Regression
     >>> Regression((X, Y), SquaredExponential()).log_marginal_likelihood().shape
@@ -100,7 +101,7 @@ class Regression(gpflow.models.GPR):
     """
 
     def log_marginal_likelihood(self) -> tf.Tensor:
-        """log p(Y | X), summed over the outputs."""
+        """log p(Y | X) [], summed over the outputs."""
         X, Y = self.data
         covariance = add_likelihood_noise_cov(self.kernel(X), self.likelihood, X)
         prior = positive_definite(covariance)

@@ -46,8 +46,8 @@ def test_value_and_gradient_are_gpflows(kernel: str, num_outputs: int) -> None:
     (value, gradient), (expected, slope) = map(
         value_and_gradient, models(KERNELS[kernel](), num_outputs, Gaussian(0.1))
     )
-    assert value == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10)
+    assert value == pytest.approx(expected, rel=1e-13)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-12, atol=1e-12)
 
 
 def test_mean_function_prior_and_noise_that_depends_on_inputs() -> None:
@@ -57,5 +57,5 @@ def test_mean_function_prior_and_noise_that_depends_on_inputs() -> None:
     noise = Gaussian(scale=functions.Linear(A=[[0.1], [0.0]], b=[1.0]))
     (value, gradient), (expected, slope) = map(value_and_gradient, models(kernel, 1, noise, line))
     assert len(gradient) == 3 + 3 + 3
-    assert value == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-10)
+    assert value == pytest.approx(expected, rel=1e-13)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-12, atol=1e-12)
