@@ -1,6 +1,7 @@
 """Settings of all tests: they spare time, and make what a test draws its own."""
 
 import functools
+import gc
 import itertools
 import os
 import sys
@@ -20,6 +21,11 @@ if sys.version_info < (3, 12):
     # each answer collects the protocol's attributes anew: a sixth of the time of eager tests.
     for function in ("_get_protocol_attrs", "_is_callable_members_only"):
         setattr(typing, function, functools.cache(getattr(typing, function)))
+
+gc.set_threshold(50_000, 10, 10)
+"""Traced functions are many objects that stay: to look for garbage among them as often as Python does by
+default is a 25th of the time of tests.
+"""
 
 STATES: dict[str, dict[str, Any]] = {}
 TIMES = itertools.count()
