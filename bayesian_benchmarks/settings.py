@@ -282,6 +282,8 @@ class Settings(BaseModel):
     """Whether dgp, dwp, nngp and diwp learn a scale of each input feature."""
     input_bias: bool = False
     """Whether dgp, dwp and nngp learn a shift of each input feature too, as diwp always does."""
+    shared_precision: bool = True
+    """Whether the functions of a layer of dgp share a precision, as in `gpflow_dkp.models.DGP`."""
     gwi: GWISettings | None = None
     """Of Gaussian Wasserstein inference; null for the defaults."""
 

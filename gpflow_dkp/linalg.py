@@ -183,15 +183,23 @@ def solve(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
     "return: [rhs_batch..., M, D]",
 )
 def solve_shared(prior: PositiveDefinite, rhs: tf.Tensor) -> tf.Tensor:
-    """`solve` for rhs [S, M, D], side by side when the matrix has no sample dimension."""
-    if prior.matrix.shape.rank == 2 and rhs.shape.rank == 3:
+    """`solve` for rhs [S, ..., M, D], side by side when the matrix has no sample dimension."""
+    if prior.matrix.shape.rank < rhs.shape.rank:
         return unstack_columns(solve(prior, stack_columns(rhs)), tf.shape(rhs)[0])
     return solve(prior, rhs)
 
 
-@check_shapes("prior.matrix: [batch..., M, M]", "other: [M, M]", "return: [batch...]")
+@check_shapes(
+    "prior.matrix: [batch..., M, M]",
+    "other: [broadcast batch..., M, M]",
+    "return: [batch...]",
+)
 def trace_of_solve(prior: PositiveDefinite, other: tf.Tensor) -> tf.Tensor:
-    """tr(K^{-1} E) [...] for a symmetric E [M, M] shared by the batch; dK = -K^{-1} E K^{-1}."""
+    """tr(K^{-1} E) [...] for a symmetric E that the batch shares; dK = -K^{-1} E K^{-1}.
+
+    :param prior: K [..., M, M].
+    :param other: E [M, M], or of the last axes of the batch.
+    """
 
     @tf.custom_gradient
     def forward(
@@ -200,7 +208,7 @@ def trace_of_solve(prior: PositiveDefinite, other: tf.Tensor) -> tf.Tensor:
         def grad(d_value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             scaled = d_value[..., None, None] * prior.inverse
             d_matrix = -(right_multiply(scaled, other) @ prior.inverse)
-            d_other = _sum_batch(scaled)
+            d_other = _summed_like(scaled, other)
             name = "trace_of_solve"
             return without_second_derivative(d_matrix, name), without_second_derivative(
                 d_other, name
@@ -445,8 +453,11 @@ def triangular_solve(
 
 
 def right_multiply(batch: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
-    """`batch` [..., R, M] times one `matrix` [M, C], as a single matrix product."""
-    if batch.shape.rank == 2:
+    """`batch` [..., R, M] times one `matrix` [M, C], as a single matrix product.
+
+    A `matrix` [..., M, C] for each of the last axes of the batch is multiplied as ever.
+    """
+    if batch.shape.rank == 2 or matrix.shape.rank > 2:
         return batch @ matrix
     shape = tf.shape(batch)
     product = tf.reshape(batch, [-1, shape[-1]]) @ matrix
@@ -459,18 +470,21 @@ def left_multiply(matrix: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
 
 
 def stack_columns(batch: tf.Tensor) -> tf.Tensor:
-    """[S, M, C] to [M, S C]: the samples side by side."""
-    shape = tf.shape(batch)
-    return tf.reshape(tf.transpose(batch, [1, 0, 2]), [shape[1], shape[0] * shape[2]])
+    """[S, ..., M, C] to [..., M, S C]: the samples side by side."""
+    rank, shape = batch.shape.rank, tf.shape(batch)
+    side_by_side = tf.transpose(batch, [*range(1, rank - 1), 0, rank - 1])
+    return tf.reshape(side_by_side, tf.concat([shape[1:-1], [shape[0] * shape[-1]]], 0))
 
 
 def unstack_columns(matrix: tf.Tensor, num_samples: tf.Tensor) -> tf.Tensor:
-    """[M, S C] to [S, M, C]: the inverse of `stack_columns`."""
-    rows = tf.shape(matrix)[0]
-    return tf.transpose(tf.reshape(matrix, [rows, num_samples, -1]), [1, 0, 2])
+    """[..., M, S C] to [S, ..., M, C]: the inverse of `stack_columns`."""
+    rank = matrix.shape.rank
+    split = tf.reshape(matrix, tf.concat([tf.shape(matrix)[:-1], [num_samples, -1]], 0))
+    return tf.transpose(split, [rank - 1, *range(rank - 1), rank])
 
 
-def _sum_batch(batch: tf.Tensor) -> tf.Tensor:
-    """Sum over every axis but the last two."""
-    shape = tf.shape(batch)
-    return tf.reduce_sum(tf.reshape(batch, [-1, shape[-2], shape[-1]]), 0)
+def _summed_like(batch: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """The gradient of broadcasting `other` to the shape of `batch`: summed over what it shares."""
+    shape = tf.shape(other)
+    axes = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=tf.shape(batch)).r0
+    return tf.reshape(tf.reduce_sum(batch, axes), shape)

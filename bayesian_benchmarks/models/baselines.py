@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..settings import GWISettings, Settings
 from .deep import classes_likelihood, train_with_fit
 from .images import image_shape
-from .registry import Array, Builder, TrainingRecord, register_model
+from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
 
 MOST_ROWS = 5_000
 """Of an exact GP, whose cost is their cube."""
@@ -124,9 +124,7 @@ def train_with_curvature(model: Any, data: tuple[Array, Array], **training: Any)
 
 _IGNORED = (
     "sghmc",
-    "ard",
-    "input_bias",
-    "precision",
+    *OF_THE_DEEP_MODELS,
     "num_inducing",
     "natural_gradient",
     "schedule.natural_gradient",
@@ -244,16 +242,7 @@ def train_by_marginal_likelihood(
     train=train_by_marginal_likelihood,
     tasks=("regression",),
     ignores=(
-        *(
-            "gwi",
-            "sghmc",
-            "ard",
-            "input_bias",
-            "precision",
-            "num_inducing",
-            "schedule",
-            "learning_rate",
-        ),
+        *("gwi", "sghmc", *OF_THE_DEEP_MODELS, "num_inducing", "schedule", "learning_rate"),
         *("kl_annealing_steps", "batch_size", "train_samples"),
     ),
 )

@@ -47,6 +47,7 @@ def _builder(cls: str, **fixed: Any) -> Builder:
             ard=settings.ard,
             seed=seed,
             **({"input_bias": True} if settings.input_bias else {}),  # else the model's own default
+            **({"shared_precision": settings.shared_precision} if cls == "DGP" else {}),
             **fixed,
         )
 
@@ -71,21 +72,22 @@ _UNREAD = (
     *("num_importance_samples", "latent_dim"),
     *("num_inner_gps", "separate_kernels", "inner_noise"),
 )
-_register = partial(register_model, ignores=_UNREAD)
+_register_dgp = partial(register_model, ignores=_UNREAD)
+_register = partial(register_model, ignores=(*_UNREAD, "shared_precision"))
 # Deep GP with global inducing points and the deep Wishart process' prior.
-_register("dgp")(_builder("DGP"))
+_register_dgp("dgp")(_builder("DGP"))
 for _posterior in ("gw", "a-gw", "ab-gw"):
     _register(f"dwp-{_posterior}")(_builder("DWP", posterior=_posterior))
 # [ICML21]'s comparison, by its names.
 for _kernel in KERNELS:
-    _register(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
+    _register_dgp(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
     _register(f"nngp:{_kernel}")(_builder("NNGP", kernel=_kernel))
     # It always learns a shift.
-    register_model(f"diwp:{_kernel}", ignores=(*_UNREAD, "input_bias"))(
+    register_model(f"diwp:{_kernel}", ignores=(*_UNREAD, "shared_precision", "input_bias"))(
         _builder("DIWP", kernel=_kernel)
     )
 for _kernel in KERNELS_OF_FEATURES:
-    _register(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
+    _register_dgp(f"dgp:{_kernel}")(_builder("DGP", kernel=_kernel))
 
 
 def train_with_fit(

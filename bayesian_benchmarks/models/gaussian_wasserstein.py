@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..settings import GWISettings, Settings
 from .deep import as_rate, classes_likelihood
 from .images import image_shape
-from .registry import Array, Builder, TrainingRecord, register_model
+from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
 
 Data = tuple[Array, Array]
 MeanName = Literal["net", "net-selected", "cnn", "svgp"]
@@ -228,7 +228,7 @@ def _finite_distances() -> str:
 
 
 _UNREAD = (
-    *("sghmc", "ard", "input_bias", "precision", "num_inducing", "schedule"),
+    *("sghmc", *OF_THE_DEEP_MODELS, "num_inducing", "schedule"),
     "gwi.image_activation",
 )
 _NETWORK = ("gwi.hidden_units", "gwi.activation", "gwi.weight_variance")
@@ -254,7 +254,7 @@ _register(
 )(_builder("svgp"))
 
 
-@register_model("svgp", ignores=("gwi", "sghmc", "ard", "input_bias", "precision"))
+@register_model("svgp", ignores=("gwi", "sghmc", *OF_THE_DEEP_MODELS))
 def build_svgp(
     X: Array,
     Y: Array,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ..settings import DensitySettings, Settings
 from .deep import train_with_fit
-from .registry import Array, Builder, TrainingRecord, register_model
+from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
 
 INFERENCES = ("vi", "iwvi", "iwvi-sampled")
 MAX_LAYERS = 4
@@ -80,7 +80,7 @@ _register = partial(
     register_model,
     settings=DensitySettings,
     tasks=("density",),
-    ignores=("gwi", "sghmc", "ard", "input_bias", "precision"),
+    ignores=("gwi", "sghmc", *OF_THE_DEEP_MODELS),
     min_depth=0,
 )
 for _architecture in architectures():
@@ -97,7 +97,7 @@ for _hidden in HIDDEN_UNITS:
     _register(
         _name,
         ignores=(
-            *("gwi", "sghmc", "ard", "input_bias", "precision"),
+            *("gwi", "sghmc", *OF_THE_DEEP_MODELS),
             *("natural_gradient", "schedule.natural_gradient"),
             *("num_inducing", "num_importance_samples"),
             *("num_inner_gps", "separate_kernels", "inner_noise"),

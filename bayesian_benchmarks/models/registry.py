@@ -18,6 +18,9 @@ from ..settings import Settings
 
 Array = npt.NDArray[np.float64]
 
+OF_THE_DEEP_MODELS = ("ard", "input_bias", "precision", "shared_precision")
+"""Settings that no model reads but dgp, dwp, nngp and diwp."""
+
 
 class TrainingRecord(Protocol):
     """What a `Trainer` returns, as `gpflow_dkp.training.History` does.

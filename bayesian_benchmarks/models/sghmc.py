@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ..settings import DensitySettings, Settings
 from .latent_variable import MAX_LAYERS
-from .registry import Array, Builder, TrainingRecord, register_model
+from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
 
 
 def _builder(num_layers: int) -> Builder:
@@ -111,7 +111,7 @@ register_model(
     train=train_by_sampling,
     settings=DensitySettings,
     tasks=("density",),
-    ignores=(*_OF_OTHER_TRAININGS, "num_inner_gps"),
+    ignores=(*_OF_OTHER_TRAININGS, "num_inner_gps", "shared_precision"),
 )(_build_dwp)
 for _num_layers in range(1, MAX_LAYERS + 1):
     register_model(
@@ -119,6 +119,6 @@ for _num_layers in range(1, MAX_LAYERS + 1):
         train=train_by_sampling,
         settings=DensitySettings,
         tasks=("density",),
-        ignores=(*_OF_OTHER_TRAININGS, "ard", "input_bias", "precision"),
+        ignores=(*_OF_OTHER_TRAININGS, *OF_THE_DEEP_MODELS),
         min_depth=0,
     )(_builder(_num_layers))

@@ -27,6 +27,7 @@ UNKNOWN = "unknown"
 
 NOT_IN_OLDER_KEYS = {
     "input_bias": False,
+    "shared_precision": True,
     "schedule.beta_1": 0.9,
     "schedule.antithetic": False,
     "gwi.separate_kernels": False,

@@ -27,6 +27,8 @@ class DGP(ModelWithWidths):
     :param kernels: `kernels[0]` on the inputs (ARD, any GPflow kernel), the others on Gram matrices.
     :param widths: number of functions of each hidden layer, one fewer than kernels.
     :param log_ratio: "expected" (closed form, the default) or "sampled" (as in the papers).
+    :param shared_precision: one precision Lambda of pseudo-observations for all functions of a layer, or one
+        for each as in [ICML21]: nearer the posterior, and several times as slow.
     :param seed: of the layers' random starting values.
 
     Other arguments as in `DeepModel` and `DeepKernelProcess`.
@@ -51,6 +53,7 @@ class DGP(ModelWithWidths):
         *,
         widths: Sequence[int],
         log_ratio: Literal["expected", "sampled"] = "expected",
+        shared_precision: bool = True,
         seed: int = 0,
         **settings: Any,
     ) -> None:
@@ -63,10 +66,12 @@ class DGP(ModelWithWidths):
                 width,
                 kernel=kernel,
                 log_ratio=log_ratio,
+                shared_precision=shared_precision,
                 seed=[seed, i],
             )
             for i, (kernel, width) in enumerate(zip(kernels[:-1], widths, strict=True))
         ]
+        settings["shared_precision"] = shared_precision  # of the output layer
         super().__init__(layers, kernels[-1], likelihood, inducing_variable, **settings)
 
     @classmethod

@@ -171,16 +171,23 @@ def test_naval_and_protein_have_the_recipe_of_the_documentation() -> None:
         assert len(in_key) == (2 if is_quiet else 0)
 
 
-def test_a_learned_shift_of_the_inputs_is_in_the_key_where_it_is_asked_for() -> None:
+@pytest.mark.parametrize(
+    ("name", "default", "not_read_by"),
+    [("input_bias", False, ["svgp"]), ("shared_precision", True, ["svgp", "dwp-gw", "nngp:relu"])],
+)
+def test_a_later_setting_is_in_the_key_where_it_is_asked_for(
+    name: str, default: bool, not_read_by: list[str]
+) -> None:
     """So that rows from before it could be asked for are found."""
-    without, with_bias = (
-        expand(experiment(models=["dgp"], settings={"input_bias": value}))[0]
-        for value in (False, True)
+    without, asked_for = (
+        expand(experiment(models=["dgp"], settings={name: value}))[0]
+        for value in (default, not default)
     )
-    assert "input_bias" not in without.settings_json
-    assert json.loads(with_bias.settings_json)["input_bias"] is True
-    svgp = expand(experiment(models=["svgp"], settings={"input_bias": True}))[0]
-    assert "input_bias" not in svgp.settings_json
+    assert name not in without.settings_json
+    assert json.loads(asked_for.settings_json)[name] is not default
+    for model in not_read_by:
+        (run,) = expand(experiment(models=[model], settings={name: not default}))
+        assert name not in run.settings_json
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,12 @@ def test_diwp_learns_a_shift_of_the_inputs_whatever_the_settings_say() -> None:
     assert not model_source("diwp:relu").is_read("input_bias")
 
 
+@pytest.mark.parametrize("name", ["dgp", "dgp:relu", "dwp-gw"])
+def test_a_precision_for_each_function_of_a_deep_gp(name: str) -> None:
+    layer = build(name, shared_precision=False).hidden_layers[0]
+    assert getattr(layer, "shared_precision", None) is (False if "dgp" in name else None)
+
+
 @pytest.mark.parametrize("name", ["dgp", "dwp-ab-gw", "nngp:relu"])
 def test_a_learned_shift_of_the_inputs(name: str) -> None:
     """One more number for each of the ten columns."""

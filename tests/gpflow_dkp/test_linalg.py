@@ -81,6 +81,16 @@ OPERATIONS: dict[str, tuple[Callable, Callable, Callable]] = {
         lambda K, E: tf.linalg.trace(inverse(K) @ E),
         lambda batch: [symmetric(M, M)],
     ),
+    "trace_of_solve of each": (
+        lambda K, E: linalg.trace_of_solve(linalg.positive_definite(K), E),
+        lambda K, E: tf.linalg.trace(inverse(K) @ E),
+        lambda batch: [symmetric(*batch, M, M)],
+    ),
+    "trace_of_solve of one in a batch": (
+        lambda K, E: linalg.trace_of_solve(linalg.positive_definite(K[None]), E),
+        lambda K, E: tf.linalg.trace(inverse(K[None]) @ E),
+        lambda batch: [symmetric(1, *(1 for _ in batch), M, M)],
+    ),
     "trace_of_congruence": (
         lambda K, L, H: linalg.trace_of_congruence(linalg.positive_definite(K), L, H),
         lambda K, L, H: tf.linalg.trace(inverse(K) @ L @ H @ tf.linalg.matrix_transpose(L)),
@@ -395,7 +405,7 @@ def test_second_derivatives_are_those_of_the_formula(name: str, run: Callable) -
 WRONG_SHAPES: dict[str, Callable[[], tf.Tensor]] = {
     "solve": lambda: linalg.solve(linalg.positive_definite(spd((S,))), dense(M, D)),
     "trace of solve": lambda: linalg.trace_of_solve(
-        linalg.positive_definite(spd((S,))), symmetric(S, M, M)
+        linalg.positive_definite(spd((S,))), symmetric(S + 1, M, M)
     ),
     "quadratic forms": lambda: linalg.quadratic_forms(dense(N, M, 1), symmetric(S, M, M)),
     "cholesky": lambda: linalg.cholesky(dense(M, N)),
@@ -404,6 +414,6 @@ WRONG_SHAPES: dict[str, Callable[[], tf.Tensor]] = {
 
 @pytest.mark.parametrize("name", WRONG_SHAPES)
 def test_shapes_whose_gradient_would_be_another_are_refused(name: str) -> None:
-    """The first two broadcast forward, and would sum nothing backward."""
+    """The first broadcasts forward, and would sum nothing backward."""
     with pytest.raises(ShapeMismatchError):
         WRONG_SHAPES[name]()

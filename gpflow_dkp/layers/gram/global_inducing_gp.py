@@ -15,13 +15,14 @@ from gpflow.base import MeanAndVariance
 from gpflow.kernels import Kernel
 
 from ...bijectors import RelativeTriL, WellConditionedTriL
-from ...checks import check_choice, check_positive_integer, check_seeds
+from ...checks import check_choice, check_flag, check_positive_integer, check_seeds
 from ...gram import FeatureBlocks
 from ...linalg import (
     PositiveDefinite,
     cholesky,
     half_logdet,
     half_logdet_from_chol,
+    inverse_triangular,
     positive_definite,
     right_multiply,
     solve,
@@ -61,10 +62,12 @@ class GlobalInducingGP(GramLayer):
     :param output: whether the functions have covariance K rather than K / width.
     :param kernel: as in `GramLayer`.
     :param log_ratio: as in `GWPosterior`.
+    :param shared_precision: one Lambda for all functions, or one for each as in [ICML21] equation 21, which
+        takes P times as many factorisations.
     :param seed: of a hidden layer's random starting value of `v`; an output layer starts at 0.
 
     Variational parameters: `v` [M, P] and the Cholesky factor of Lambda, `precision_tril` [M, M],
-    shared by the outputs.
+    or [P, M, M] unless it is shared.
 
     >>> layer = gpflow_dkp.layers.GlobalInducingGP(num_inducing=3, width=2)
     >>> K = gpflow_dkp.gram.from_inputs(gpflow.kernels.SquaredExponential(), X[:3], X)
@@ -83,6 +86,7 @@ class GlobalInducingGP(GramLayer):
         output: bool = False,
         kernel: Kernel | None = None,
         log_ratio: Literal["expected", "sampled"] = "expected",
+        shared_precision: bool = True,
         seed: int | Sequence[int] = 0,
         name: str | None = None,
     ) -> None:
@@ -90,14 +94,19 @@ class GlobalInducingGP(GramLayer):
         check_choice("log_ratio", log_ratio, LOG_RATIOS)
         check_positive_integer("width", width)
         check_positive_integer("num_inducing", num_inducing)
+        check_flag("shared_precision", shared_precision)
         self.num_inducing = num_inducing
         self.width = width
         self.log_ratio = log_ratio
+        self.shared_precision = bool(shared_precision)
         self._prior_scale = 1.0 if output else 1.0 / width
         check_seeds("seed", seed)
         start = np.random.default_rng(seed).normal(size=(num_inducing, width)) / np.sqrt(width)
         self.v = Parameter(np.zeros_like(start) if output else start)
-        self.precision_tril = precision_parameter(3.0 * np.eye(num_inducing))
+        precision_tril = 3.0 * np.eye(num_inducing)
+        if not shared_precision:
+            precision_tril = np.tile(precision_tril, [width, 1, 1])
+        self.precision_tril = precision_parameter(precision_tril)
 
     @property
     def draws_features(self) -> bool:
@@ -129,10 +138,11 @@ class GlobalInducingGP(GramLayer):
         prior = positive_definite(K_ii)
         K = self._prior_scale * K_ii
         noise_tril = pseudo_noise_tril(tf.convert_to_tensor(self.precision_tril))
-        noisy = with_pseudo_noise(K, noise_tril)
+        noisy = with_pseudo_noise(self._of_each_precision(K), noise_tril)
         features = self._sample_inducing(prior, noisy, noise_tril, noise)
         if self.log_ratio == "expected":
-            log_ratio = -kl_divergence(noisy, noise_tril, batched(self.v, K))
+            v = batched(self._columns(tf.convert_to_tensor(self.v)), noisy.matrix)
+            log_ratio = -self._sum_precisions(kl_divergence(noisy, noise_tril, v))
         else:
             log_ratio = self._sampled_log_ratio(prior, noisy, noise_tril, features)
         return FeatureDraw(features, tf.broadcast_to(log_ratio, tf.shape(noise)[:1]), prior)
@@ -152,10 +162,11 @@ class GlobalInducingGP(GramLayer):
 
     def posterior_distribution(self, K_ii: tf.Tensor) -> tfp.distributions.Distribution:
         """Q of the functions' values at the inducing points, as rows [..., P, M]."""
-        K = self._prior_scale * tf.convert_to_tensor(K_ii)
+        K = self._of_each_precision(self._prior_scale * tf.convert_to_tensor(K_ii))
         tril, v = tf.convert_to_tensor(self.precision_tril), tf.convert_to_tensor(self.v)
-        mean, covariance = posterior_moments(K, tril, v)
-        return of_functions(mean, covariance[..., None, :, :])
+        mean, covariance = posterior_moments(K, tril, self._columns(v))
+        covariance = covariance[..., None, :, :] if self.shared_precision else covariance
+        return of_functions(self._side_by_side(mean), covariance)
 
     def condition(
         self,
@@ -191,8 +202,9 @@ class GlobalInducingGP(GramLayer):
         for_prior, for_noise = tf.split(noise, 2, axis=-1)
         chol = math.sqrt(self._prior_scale) * cholesky(prior.matrix, prior.chol)
         prior_draw = chol @ for_prior
-        residual = self.v - prior_draw - noise_tril @ for_noise
-        return prior_draw + self._prior_scale * prior.matrix @ solve_shared(noisy, residual)
+        residual = self._columns(self.v - prior_draw) - noise_tril @ self._columns(for_noise)
+        weights = self._side_by_side(solve_shared(noisy, residual))
+        return prior_draw + self._prior_scale * prior.matrix @ weights
 
     def _sampled_log_ratio(
         self,
@@ -205,11 +217,14 @@ class GlobalInducingGP(GramLayer):
 
         log|Sigma^{-1}| = log|K + E| - log|K| - log|E|, so the determinant of K cancels.
         """
-        mean = self._prior_scale * prior.matrix @ solve(noisy, batched(self.v, noisy.matrix))
+        v = batched(self._columns(tf.convert_to_tensor(self.v)), noisy.matrix)
+        mean = self._prior_scale * prior.matrix @ self._side_by_side(solve(noisy, v))
         deviation = features - mean
-        whitened = tf.linalg.matrix_transpose(
-            right_multiply(
-                tf.linalg.matrix_transpose(deviation), tf.convert_to_tensor(self.precision_tril)
+        whitened = self._side_by_side(
+            transpose(
+                right_multiply(
+                    transpose(self._columns(deviation)), tf.convert_to_tensor(self.precision_tril)
+                )
             )
         )
         half = 0.5 / self._prior_scale
@@ -217,7 +232,26 @@ class GlobalInducingGP(GramLayer):
         log_q = -half * tf.reduce_sum(deviation * solve_shared(prior, deviation), [-2, -1])
         log_q -= 0.5 * tf.reduce_sum(tf.square(whitened), [-2, -1])
         log_q_det = half_logdet(noisy) - half_logdet_from_chol(noise_tril)
-        return log_p - log_q - self.width * log_q_det
+        functions = self.width if self.shared_precision else 1
+        return log_p - log_q - functions * self._sum_precisions(log_q_det)
+
+    # With a Lambda for each function their axis is the last of the batch.
+
+    def _of_each_precision(self, K: tf.Tensor) -> tf.Tensor:
+        """K [..., M, M], or [..., 1, M, M] for each function's Lambda."""
+        return K if self.shared_precision else K[..., None, :, :]
+
+    def _columns(self, values: tf.Tensor) -> tf.Tensor:
+        """The functions' values [..., M, P] under one Lambda, or [..., P, M, 1] under one each."""
+        return values if self.shared_precision else transpose(values)[..., None]
+
+    def _side_by_side(self, columns: tf.Tensor) -> tf.Tensor:
+        """The inverse of `_columns`."""
+        return columns if self.shared_precision else transpose(columns[..., 0])
+
+    def _sum_precisions(self, values: tf.Tensor) -> tf.Tensor:
+        """[...] of what each Lambda gives."""
+        return values if self.shared_precision else tf.reduce_sum(values, -1)
 
 
 def precision_parameter(start: np.ndarray) -> Parameter:
@@ -233,14 +267,17 @@ def precision_parameter(start: np.ndarray) -> Parameter:
     return Parameter(start, transform=transform)
 
 
-@check_shapes("precision_tril: [M, M]", "return: [M, M]")
+@check_shapes("precision_tril: [groups..., M, M]", "return: [groups..., M, M]")
 def pseudo_noise_tril(precision_tril: tf.Tensor) -> tf.Tensor:
-    """A factor R [M, M] of E = Lambda^{-1} = R R^T, upper triangular."""
-    eye = tf.eye(tf.shape(precision_tril)[-1], dtype=precision_tril.dtype)
-    return tf.linalg.triangular_solve(precision_tril, eye, adjoint=True)
+    """A factor R [..., M, M] of E = Lambda^{-1} = R R^T, upper triangular."""
+    return transpose(inverse_triangular(precision_tril))
 
 
-@check_shapes("K: [batch..., M, M]", "noise_tril: [M, M]", "return.matrix: [batch..., M, M]")
+@check_shapes(
+    "K: [broadcast batch..., M, M]",
+    "noise_tril: [broadcast batch..., M, M]",
+    "return.matrix: [batch..., M, M]",
+)
 def with_pseudo_noise(K: tf.Tensor, noise_tril: tf.Tensor) -> PositiveDefinite:
     """K + E with its factorisation."""
     return positive_definite(K + tf.matmul(noise_tril, noise_tril, transpose_b=True))
@@ -248,7 +285,7 @@ def with_pseudo_noise(K: tf.Tensor, noise_tril: tf.Tensor) -> PositiveDefinite:
 
 @check_shapes(
     "noisy.matrix: [batch..., M, M]",
-    "noise_tril: [M, M]",
+    "noise_tril: [broadcast batch..., M, M]",
     "v: [batch..., M, P]",
     "return: [batch...]",
 )
@@ -261,7 +298,7 @@ def kl_divergence(noisy: PositiveDefinite, noise_tril: tf.Tensor, v: tf.Tensor) 
     """
     E = tf.matmul(noise_tril, noise_tril, transpose_b=True)
     num_inducing, num_outputs = v.shape[-2:]
-    logdet_E = 2.0 * tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(noise_tril))))
+    logdet_E = 2.0 * tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(noise_tril))), -1)
     shared = trace_of_solve(noisy, E) - num_inducing + 2.0 * half_logdet(noisy) - logdet_E
     weights = solve(noisy, v)
     quadratic = tf.reduce_sum(v * weights, [-2, -1])
@@ -271,9 +308,9 @@ def kl_divergence(noisy: PositiveDefinite, noise_tril: tf.Tensor, v: tf.Tensor) 
 
 
 @check_shapes(
-    "K: [batch..., M, M]",
-    "precision_tril: [M, M]",
-    "v: [M, P]",
+    "K: [broadcast batch..., M, M]",
+    "precision_tril: [broadcast batch..., M, M]",
+    "v: [broadcast batch..., M, P]",
     "return[0]: [batch..., M, P]",
     "return[1]: [batch..., M, M]",
 )
@@ -302,8 +339,8 @@ def of_functions(mean: tf.Tensor, covariance: tf.Tensor) -> tfp.distributions.Di
     return tfp.distributions.Independent(normal_of_each, reinterpreted_batch_ndims=1)
 
 
-@check_shapes("v: [M, P]", "K: [batch..., M, M]", "return: [batch..., M, P]")
+@check_shapes("v: [broadcast batch..., M, P]", "K: [batch..., M, M]", "return: [batch..., M, P]")
 def batched(v: tf.Tensor, K: tf.Tensor) -> tf.Tensor:
-    """v [M, P] with the sample dimension of K, if it has one: [..., M, P]."""
+    """v [M, P], or of the last axes of the batch, with the batch of K: [..., M, P]."""
     v = tf.convert_to_tensor(v)
-    return tf.broadcast_to(v, tf.concat([tf.shape(K)[:-2], tf.shape(v)], 0))
+    return tf.broadcast_to(v, tf.concat([tf.shape(K)[:-2], tf.shape(v)[-2:]], 0))

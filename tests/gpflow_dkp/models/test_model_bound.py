@@ -1,5 +1,7 @@
 """The bound of deep models: limits, gradients, shapes of every kind, likelihoods, precision."""
 
+from typing import Any
+
 import gpflow
 import numpy as np
 import pytest
@@ -194,6 +196,25 @@ def test_kl_is_zero_where_posterior_is_prior(model: str, depth: int) -> None:
         data_term, _ = built.elbo_terms(regression_data(), seed=0)
         elbo = float(built.elbo(regression_data(), seed=0))
         assert elbo == pytest.approx(float(data_term), abs=1e-8)
+
+
+@pytest.mark.parametrize("log_ratio", ["expected", "sampled"])
+def test_equal_precisions_of_a_deep_gps_functions_are_a_shared_one(log_ratio: str) -> None:
+    settings: dict[str, Any] = {"width": 3, "num_latent_gps": 2, "log_ratio": log_ratio}
+    shared, separate = (
+        make_model("DGP", 3, shared_precision=value, **settings) for value in (True, False)
+    )
+    rng = np.random.default_rng(0)
+    for layer, like in zip(separate.layers, shared.layers, strict=True):
+        like.precision_tril.assign(np.tril(rng.normal(size=(M, M)), -1) + 2.0 * np.eye(M))
+        layer.v.assign(like.v)
+        tril = np.broadcast_to(like.precision_tril, layer.precision_tril.shape)
+        assert tril.shape == (layer.v.shape[1], M, M)
+        layer.precision_tril.assign(tril)
+    X, Y = regression_data()
+    data = (X, np.hstack([Y, Y]))
+    bounds = [float(model.elbo(data, seed=0)) for model in (shared, separate)]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-12)
 
 
 @models_with_hidden_layers

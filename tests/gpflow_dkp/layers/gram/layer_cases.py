@@ -46,22 +46,24 @@ def wishart_layer(width: int, posterior: str, log_ratio: str = "expected") -> Wi
     return layer
 
 
-def gp_layer(width: int, log_ratio: str = "expected", output: bool = False) -> GlobalInducingGP:
+def gp_layer(width: int, log_ratio: str = "expected", **settings: Any) -> GlobalInducingGP:
+    """Of separate precisions each is its own multiple of the shared one."""
     rng = np.random.default_rng(width)
-    layer = GlobalInducingGP(M, width, output=output, log_ratio=log_ratio)
+    layer = GlobalInducingGP(M, width, log_ratio=log_ratio, **settings)
     layer.v.assign(rng.normal(size=(M, width)))
-    layer.precision_tril.assign(np.tril(rng.normal(size=(M, M)), -1) + np.diag([0.5, 1, 2, 0.8]))
+    tril = np.tril(rng.normal(size=(M, M)), -1) + np.diag([0.5, 1, 2, 0.8])
+    if not layer.shared_precision:
+        tril = tril * np.linspace(0.5, 2.0, width)[:, None, None]
+    layer.precision_tril.assign(tril)
     return layer
 
 
 def output_layer(num_outputs: int, **settings: Any) -> OutputGP:
-    """The parameters of `gp_layer`; of separate precisions, each its own multiple."""
-    layer, like = OutputGP(M, num_outputs, **settings), gp_layer(num_outputs)
+    """The parameters of `gp_layer`."""
+    layer = OutputGP(M, num_outputs, **settings)
+    like = gp_layer(num_outputs, shared_precision=layer.shared_precision)
     layer.v.assign(like.v)
-    tril = like.precision_tril.numpy()
-    if not layer.shared_precision:
-        tril = tril * np.linspace(0.5, 2.0, num_outputs)[:, None, None]
-    layer.precision_tril.assign(tril)
+    layer.precision_tril.assign(like.precision_tril)
     return layer
 
 

@@ -18,6 +18,7 @@ from layer_cases import (
     record,
 )
 from scipy import stats
+from scipy.linalg import block_diag
 
 from gpflow_dkp.gram import FeatureBlocks, GramBlocks, ReLUFeatures
 from gpflow_dkp.layers import GlobalInducingGP
@@ -25,6 +26,7 @@ from gpflow_dkp.layers.gram import base, global_inducing_gp
 
 widths = pytest.mark.parametrize("width", [1, 3, 6])
 samples = pytest.mark.parametrize("samples", [None, S])
+shared_precisions = pytest.mark.parametrize("shared_precision", [True, False])
 
 
 class Dense(NamedTuple):
@@ -33,25 +35,24 @@ class Dense(NamedTuple):
     prior: np.ndarray
 
 
-def dense(layer: GlobalInducingGP, K: np.ndarray) -> Dense:
-    """Mean [M, P] and covariance [M, M] of each output under Q, and its covariance under P."""
+def dense(layer: GlobalInducingGP, K: np.ndarray) -> list[Dense]:
+    """Mean [M] and covariance [M, M] of each output under Q, and its covariance under P."""
     if layer._prior_scale != 1.0:
         K = K / layer.width
-    precision = layer.precision_tril.numpy() @ layer.precision_tril.numpy().T
-    Sigma = np.linalg.inv(np.linalg.inv(K) + precision)
-    return Dense(Sigma @ precision @ layer.v.numpy(), Sigma, K)
+    trils = np.broadcast_to(layer.precision_tril, (layer.width, M, M))
+    outputs = []
+    for tril, v in zip(trils, layer.v.numpy().T, strict=True):
+        Sigma = np.linalg.inv(np.linalg.inv(K) + tril @ tril.T)
+        outputs.append(Dense(Sigma @ tril @ tril.T @ v, Sigma, K))
+    return outputs
 
 
 def kl(q: Dense) -> float:
-    """KL(N(m, Sigma) || N(0, K)) summed over the outputs, by the textbook."""
+    """KL(N(m, Sigma) || N(0, K)), by the textbook."""
     inverse = np.linalg.inv(q.prior)
-    shared = (
-        np.trace(inverse @ q.covariance)
-        - len(q.mean)
-        + np.linalg.slogdet(q.prior)[1]
-        - np.linalg.slogdet(q.covariance)[1]
-    )
-    return 0.5 * sum(shared + m @ inverse @ m for m in q.mean.T)
+    logdets = [np.linalg.slogdet(matrix)[1] for matrix in (q.prior, q.covariance)]
+    trace = np.trace(inverse @ q.covariance)
+    return 0.5 * (trace - len(q.mean) + logdets[0] - logdets[1] + q.mean @ inverse @ q.mean)
 
 
 def matrices(K: GramBlocks) -> list[np.ndarray]:
@@ -61,32 +62,35 @@ def matrices(K: GramBlocks) -> list[np.ndarray]:
 outputs = pytest.mark.parametrize("output", [False, True])
 
 
+@shared_precisions
 @outputs
 @samples
 @widths
-def test_log_ratio_is_minus_the_dense_kl(width: int, samples: int | None, output: bool) -> None:
-    layer, K = gp_layer(width, output=output), covariance(samples)
-    expected = [-kl(dense(layer, matrix)) for matrix in matrices(K)]
+def test_log_ratio_is_minus_the_dense_kl(
+    width: int, samples: int | None, output: bool, shared_precision: bool
+) -> None:
+    layer = gp_layer(width, output=output, shared_precision=shared_precision)
+    K = covariance(samples)
+    expected = [-sum(kl(q) for q in dense(layer, matrix)) for matrix in matrices(K)]
     log_ratio = layer.sample(K.ii, seed=0, num_samples=S).log_ratio
     np.testing.assert_allclose(log_ratio, np.broadcast_to(expected, S), rtol=0, atol=1e-9)
 
 
+@shared_precisions
 @outputs
 @samples
 @widths
 def test_sampled_log_ratio_is_the_difference_of_the_densities(
-    width: int, samples: int | None, output: bool
+    width: int, samples: int | None, output: bool, shared_precision: bool
 ) -> None:
-    layer, K = gp_layer(width, "sampled", output=output), covariance(samples)
+    layer = gp_layer(width, "sampled", output=output, shared_precision=shared_precision)
+    K = covariance(samples)
     draw = layer.sample(K.ii, seed=0, num_samples=S)
     for i in range(S):
-        q = dense(layer, matrices(K)[i if samples else 0])
-        F = draw.features[i].numpy()
-        log_p = sum(stats.multivariate_normal(np.zeros(M), q.prior).logpdf(f) for f in F.T)
-        log_q = sum(
-            stats.multivariate_normal(m, q.covariance).logpdf(f)
-            for m, f in zip(q.mean.T, F.T, strict=True)
-        )
+        outputs = dense(layer, matrices(K)[i if samples else 0])
+        pairs = list(zip(outputs, draw.features[i].numpy().T, strict=True))
+        log_p = sum(stats.multivariate_normal(np.zeros(M), q.prior).logpdf(f) for q, f in pairs)
+        log_q = sum(stats.multivariate_normal(q.mean, q.covariance).logpdf(f) for q, f in pairs)
         assert float(draw.log_ratio[i]) == pytest.approx(log_p - log_q, abs=1e-9)
 
 
@@ -116,20 +120,45 @@ def give_unit_noise(width: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return size + 1
 
 
+@shared_precisions
+@pytest.mark.parametrize("batched", [False, True])
 @outputs
 @widths
 def test_draw_is_affine_in_the_noise_with_the_posteriors_moments(
-    width: int, output: bool, monkeypatch: pytest.MonkeyPatch
+    width: int,
+    output: bool,
+    batched: bool,
+    shared_precision: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F = mean + J eps with J J^T = Sigma for each output."""
-    layer, K = gp_layer(width, output=output), covariance()
+    """F = mean + J eps with J J^T = Sigma for each output; K with and without a sample dimension."""
+    layer = gp_layer(width, output=output, shared_precision=shared_precision)
+    K = covariance().ii
     num_samples = give_unit_noise(width, monkeypatch)
-    F = layer.sample(K.ii, num_samples=num_samples).features.numpy()
-    q = dense(layer, K.ii.numpy())
-    np.testing.assert_allclose(F[0], q.mean, rtol=0, atol=1e-12)
-    jacobian = (F[1:] - F[0]).reshape(-1, M * width)
-    expected = np.einsum("ij,pq->ipjq", q.covariance, np.eye(width)).reshape(M * width, -1)
+    K_ii = tf.tile(K[None], [num_samples, 1, 1]) if batched else K
+    F = layer.sample(K_ii, num_samples=num_samples).features.numpy()
+    outputs = dense(layer, K.numpy())
+    np.testing.assert_allclose(F[0].T, [q.mean for q in outputs], rtol=0, atol=1e-12)
+    jacobian = np.swapaxes(F[1:] - F[0], 1, 2).reshape(-1, width * M)
+    expected = block_diag(*(q.covariance for q in outputs))
     np.testing.assert_allclose(jacobian.T @ jacobian, expected, rtol=0, atol=1e-12)
+
+
+@shared_precisions
+@outputs
+@samples
+def test_posterior_distribution_has_the_posteriors_moments(
+    samples: int | None, output: bool, shared_precision: bool
+) -> None:
+    layer = gp_layer(3, output=output, shared_precision=shared_precision)
+    K = covariance(samples)
+    rows = layer.posterior_distribution(K.ii)
+    for i, matrix in enumerate(matrices(K)):
+        for p, q in enumerate(dense(layer, matrix)):
+            at = (i, p) if samples else (p,)
+            np.testing.assert_allclose(rows.mean()[at], q.mean, rtol=0, atol=1e-12)
+            covariances = rows.distribution.covariance()
+            np.testing.assert_allclose(covariances[at], q.covariance, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("full_cov", [False, True])
@@ -185,11 +214,15 @@ def test_prior_draws_are_their_covariances_factor_times_the_noise(
 
 @pytest.mark.parametrize("log_ratio", ["expected", "sampled"])
 @samples
-@pytest.mark.parametrize(("width", "output"), [(1, False), (6, False), (3, True)])
+@pytest.mark.parametrize(
+    ("width", "output", "shared_precision"),
+    [(1, False, True), (6, False, True), (3, True, True), (3, False, False)],
+)
 def test_gradients_are_those_of_finite_differences(
-    width: int, output: bool, samples: int | None, log_ratio: str
+    width: int, output: bool, shared_precision: bool, samples: int | None, log_ratio: str
 ) -> None:
-    check_layer_gradients(gp_layer(width, log_ratio, output), samples, [])
+    layer = gp_layer(width, log_ratio, output=output, shared_precision=shared_precision)
+    check_layer_gradients(layer, samples, [])
 
 
 @samples
@@ -209,11 +242,14 @@ def test_gradients_of_prior_draws_are_those_of_finite_differences(
 
 
 @pytest.mark.parametrize("log_ratio", ["expected", "sampled"])
+@shared_precisions
 @outputs
-def test_log_ratio_is_zero_where_posterior_is_prior(output: bool, log_ratio: str) -> None:
+def test_log_ratio_is_zero_where_posterior_is_prior(
+    output: bool, shared_precision: bool, log_ratio: str
+) -> None:
     """Lambda = 0 is no data at all."""
-    layer = gp_layer(3, log_ratio, output=output)
-    layer.precision_tril.assign(1e-7 * np.eye(M))
+    layer = gp_layer(3, log_ratio, output=output, shared_precision=shared_precision)
+    layer.precision_tril.assign(np.broadcast_to(1e-7 * np.eye(M), layer.precision_tril.shape))
     value = layer.sample(covariance(S).ii, seed=0).log_ratio
     np.testing.assert_allclose(value, np.zeros(S), rtol=0, atol=1e-9)
 
@@ -243,6 +279,7 @@ def test_one_seed_gives_one_draw() -> None:
         ((M, 1.5), {}, "width: got 1.5"),
         ((0, 1), {}, "num_inducing: got 0"),
         ((M, 1), {"log_ratio": "both"}, "log_ratio: got 'both'"),
+        ((M, 1), {"shared_precision": 1}, "shared_precision: got 1"),
     ],
 )
 def test_bad_arguments(arguments: tuple, settings: dict, message: str) -> None:
