@@ -286,6 +286,8 @@ def conditional(
     features: tf.Tensor,
     cross: tf.Tensor,
     gradient_dtype: tf.DType | None = None,
+    *,
+    whiten: bool = False,
 ) -> Conditional:
     """Gaussian conditional of D functions at N points given their values at M inducing points.
 
@@ -305,6 +307,9 @@ def conditional(
     :param features: F [..., M, D].
     :param cross: K_it [..., M, N].
     :param gradient_dtype: precision of the backward products, by default that of `cross`.
+    :param whiten: go through L^{-1} in double precision too, one product [M, M] x [M, N] more. By K^{-1} the
+        error of `explained` grows with the condition number of K, and is the noise variance's size where
+        K_it is large beside what it leaves, as with an arc-cosine kernel of large bias.
     """
     dtype = cross.dtype
     gradient_dtype = gradient_dtype or dtype
@@ -316,7 +321,7 @@ def conditional(
         tuple[tf.Tensor, tf.Tensor],
         Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]],
     ]:
-        if prior.matrix.dtype == dtype:
+        if prior.matrix.dtype == dtype and not whiten:
             solved = prior.inverse @ cross
             explained = tf.reduce_sum(cross * solved, -2)
         else:

@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from gpflow.kernels import Matern32, SeparateIndependent, SharedIndependent, SquaredExponential
+from gpflow.kernels import (
+    Matern32,
+    Matern52,
+    SeparateIndependent,
+    SharedIndependent,
+    SquaredExponential,
+)
 from layer_cases import (
     M,
     N,
@@ -347,3 +353,29 @@ def test_single_precision_data_blocks() -> None:
 def test_bad_arguments(arguments: tuple, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OutputGP(*arguments, **settings)
+
+
+@pytest.mark.parametrize("constant", [1e2, 1e4, 1e6])
+def test_a_covariance_with_a_large_constant_loses_no_digits_of_the_variance(
+    constant: float,
+) -> None:
+    """Against universal kriging, which never adds the constant; K_tt is up to 3e9 times what it leaves."""
+    rng, count = np.random.default_rng(0), 50
+    kernel = Matern52(lengthscales=0.3)
+    Z, X = np.linspace(0.0, 1.0, count)[:, None], rng.uniform(size=(200, 1))
+    K_ii, K_it, K_tt = kernel(Z).numpy(), kernel(Z, X).numpy(), kernel(X, full_cov=False).numpy()
+    layer, v = OutputGP(count, 1), rng.normal(size=count)
+    layer.v.assign(v[:, None])
+    layer.precision_tril.assign(30.0 * np.eye(count))
+    noisy = K_ii + np.eye(count) / 900.0
+    ones = np.linalg.solve(noisy, np.ones(count))
+    of_constant = 1.0 / (np.sum(ones) + 1.0 / constant)
+    trend = of_constant * (ones @ v)
+    mean = trend + K_it.T @ np.linalg.solve(noisy, v - trend)
+    variance = K_tt - np.sum(K_it * np.linalg.solve(noisy, K_it), 0)
+    variance += of_constant * np.square(1.0 - K_it.T @ ones)
+
+    draw = layer.sample(tf.constant(K_ii + constant))
+    found = layer.condition(draw, tf.constant(K_it + constant), tf.constant(K_tt + constant))
+    np.testing.assert_allclose(found[1][:, 0], variance, rtol=0, atol=1e-13 * constant)
+    np.testing.assert_allclose(found[0][:, 0], mean, rtol=0, atol=3e-11 * constant)
