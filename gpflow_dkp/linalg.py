@@ -307,12 +307,13 @@ def conditional(
     :param features: F [..., M, D].
     :param cross: K_it [..., M, N].
     :param gradient_dtype: precision of the backward products, by default that of `cross`.
-    :param whiten: go through L^{-1} in double precision too, one product [M, M] x [M, N] more. By K^{-1} the
-        error of `explained` grows with the condition number of K, and is the noise variance's size where
-        K_it is large beside what it leaves, as with an arc-cosine kernel of large bias.
+    :param whiten: go through L^{-1} in double precision too, one product [M, M] x [M, N] more in the backward
+        pass. By K^{-1} the error of `explained` grows with the condition number of K, and is the noise
+        variance's size where K_it is large beside what it leaves, as with an arc-cosine kernel of large bias.
     """
     dtype = cross.dtype
     gradient_dtype = gradient_dtype or dtype
+    by_inverse = prior.matrix.dtype == dtype and not whiten
 
     @tf.custom_gradient
     def forward(
@@ -321,26 +322,28 @@ def conditional(
         tuple[tf.Tensor, tf.Tensor],
         Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]],
     ]:
-        if prior.matrix.dtype == dtype and not whiten:
-            solved = prior.inverse @ cross
-            explained = tf.reduce_sum(cross * solved, -2)
+        if by_inverse:
+            left, right = features, prior.inverse @ cross
+            explained = tf.reduce_sum(cross * right, -2)
         else:
-            inverse_chol = tf.cast(prior.inverse_chol, dtype)
-            whitened = inverse_chol @ cross
-            solved = tf.matmul(inverse_chol, whitened, transpose_a=True)
-            explained = tf.reduce_sum(tf.square(whitened), -2)
-        mean = tf.matmul(tf.cast(features, dtype), solved, transpose_a=True)
+            left = tf.cast(prior.inverse_chol @ features, dtype)
+            right = tf.cast(prior.inverse_chol, dtype) @ cross
+            explained = tf.reduce_sum(tf.square(right), -2)
+        mean = tf.matmul(left, right, transpose_a=True)
 
         def grad(
             d_mean: tf.Tensor, d_explained: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             weights = tf.cast(prior.inverse @ features, gradient_dtype)
-            solved_ = tf.cast(solved, gradient_dtype)
+            solved = tf.cast(right, gradient_dtype)
+            if not by_inverse:
+                inverse_chol = tf.cast(prior.inverse_chol, gradient_dtype)
+                solved = tf.matmul(inverse_chol, solved, transpose_a=True)
             d_mean = tf.cast(d_mean, gradient_dtype)
-            scaled = solved_ * tf.cast(2.0 * d_explained, gradient_dtype)[..., None, :]
-            d_features = tf.matmul(solved_, d_mean, transpose_b=True)
+            scaled = solved * tf.cast(2.0 * d_explained, gradient_dtype)[..., None, :]
+            d_features = tf.matmul(solved, d_mean, transpose_b=True)
             d_cross = weights @ d_mean + scaled
-            d_matrix = -0.5 * tf.matmul(scaled, solved_, transpose_b=True)
+            d_matrix = -0.5 * tf.matmul(scaled, solved, transpose_b=True)
             d_matrix -= tf.matmul(weights, d_features, transpose_b=True)
             gradients = (
                 tf.cast(d_matrix, prior.matrix.dtype),
