@@ -24,7 +24,7 @@ if sys.version_info < (3, 12):
 
 gc.set_threshold(50_000, 10, 10)
 """Traced functions are many objects that stay: to look for garbage among them as often as Python does by
-default is a 25th of the time of tests.
+default is 4.7 % of the time of tests, so rarely 2.6 %.
 """
 
 STATES: dict[str, dict[str, Any]] = {}

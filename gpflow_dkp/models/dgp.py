@@ -71,8 +71,14 @@ class DGP(ModelWithWidths):
             )
             for i, (kernel, width) in enumerate(zip(kernels[:-1], widths, strict=True))
         ]
-        settings["shared_precision"] = shared_precision  # of the output layer
-        super().__init__(layers, kernels[-1], likelihood, inducing_variable, **settings)
+        super().__init__(
+            layers,
+            kernels[-1],
+            likelihood,
+            inducing_variable,
+            shared_precision=shared_precision,
+            **settings,
+        )
 
     @classmethod
     def _kernel_maker(cls, kernel: str | Kernel) -> Callable[..., Kernel]:

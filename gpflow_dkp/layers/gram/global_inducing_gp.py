@@ -220,17 +220,13 @@ class GlobalInducingGP(GramLayer):
         v = batched(self._columns(tf.convert_to_tensor(self.v)), noisy.matrix)
         mean = self._prior_scale * prior.matrix @ self._side_by_side(solve(noisy, v))
         deviation = features - mean
-        whitened = self._side_by_side(
-            transpose(
-                right_multiply(
-                    transpose(self._columns(deviation)), tf.convert_to_tensor(self.precision_tril)
-                )
-            )
+        whitened = right_multiply(
+            transpose(self._columns(deviation)), tf.convert_to_tensor(self.precision_tril)
         )
         half = 0.5 / self._prior_scale
         log_p = -half * tf.reduce_sum(features * solve_shared(prior, features), [-2, -1])
         log_q = -half * tf.reduce_sum(deviation * solve_shared(prior, deviation), [-2, -1])
-        log_q -= 0.5 * tf.reduce_sum(tf.square(whitened), [-2, -1])
+        log_q -= 0.5 * self._sum_precisions(tf.reduce_sum(tf.square(whitened), [-2, -1]))
         log_q_det = half_logdet(noisy) - half_logdet_from_chol(noise_tril)
         functions = self.width if self.shared_precision else 1
         return log_p - log_q - functions * self._sum_precisions(log_q_det)
