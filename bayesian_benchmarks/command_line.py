@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from .configs import CONFIGS, find_config, list_configs
 from .datasets import dataset_source, list_datasets
 from .errors import BenchmarkError, ConfigError, UnknownNameError
 from .experiment import Experiment, load_experiment
+from .interruption import Terminated, ended_in_order
 from .models import list_models
 from .plugins import import_installed_plugins, import_plugin
 from .report.figures import check_picture, reliability_diagram
@@ -96,7 +96,7 @@ def exit_code_of(name: str, do: Callable[[], int]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        with _terminated_in_order():
+        with ended_in_order():
             exit_code = do()
         sys.stdout.flush()
         return exit_code
@@ -110,34 +110,13 @@ def exit_code_of(name: str, do: Callable[[], int]) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         _forget_output()
         return 1
-    except (KeyboardInterrupt, _Terminated) as reason:
+    except (KeyboardInterrupt, Terminated) as reason:
         print(
             f"{name}: interrupted; what is finished is stored, and the same command goes on "
             "from there.",
             file=sys.stderr,
         )
-        return 128 + (signal.SIGTERM if isinstance(reason, _Terminated) else signal.SIGINT)
-
-
-class _Terminated(BaseException):
-    """SIGTERM, which no `except Exception` is to catch."""
-
-
-@contextlib.contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """SIGTERM as an exception: workers write checkpoints, and a terminal has its cursor back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(number: int, frame: object) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        return 128 + (signal.SIGTERM if isinstance(reason, Terminated) else signal.SIGINT)
 
 
 def _forget_output() -> None:

@@ -286,8 +286,6 @@ def conditional(
     features: tf.Tensor,
     cross: tf.Tensor,
     gradient_dtype: tf.DType | None = None,
-    *,
-    whiten: bool = False,
 ) -> Conditional:
     """Gaussian conditional of D functions at N points given their values at M inducing points.
 
@@ -299,21 +297,20 @@ def conditional(
 
     so the backward pass is matrix products only, one of them [M, N] x [N, M].
 
+    All go through L^{-1}, whose entries grow with the square root of the condition number only. By K^{-1}
+    the error of `explained` grows with the condition number itself, and is the noise variance's size
+    where K_it is large beside what it leaves, as with an arc-cosine kernel of large bias.
+
     `cross` in single precision under a double-precision K computes the [M, N] part, forward and
-    backward, in single precision, through L^{-1} (whose entries grow with the square root of the
-    condition number only); `gradient_dtype` lowers the backward products alone.
+    backward, in single precision; `gradient_dtype` lowers the backward products alone.
 
     :param prior: K [..., M, M].
     :param features: F [..., M, D].
     :param cross: K_it [..., M, N].
     :param gradient_dtype: precision of the backward products, by default that of `cross`.
-    :param whiten: go through L^{-1} in double precision too, one product [M, M] x [M, N] more in the backward
-        pass. By K^{-1} the error of `explained` grows with the condition number of K, and is the noise
-        variance's size where K_it is large beside what it leaves, as with an arc-cosine kernel of large bias.
     """
     dtype = cross.dtype
     gradient_dtype = gradient_dtype or dtype
-    by_inverse = prior.matrix.dtype == dtype and not whiten
 
     @tf.custom_gradient
     def forward(
@@ -322,23 +319,23 @@ def conditional(
         tuple[tf.Tensor, tf.Tensor],
         Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]],
     ]:
-        if by_inverse:
-            left, right = features, prior.inverse @ cross
-            explained = tf.reduce_sum(cross * right, -2)
-        else:
-            left = tf.cast(prior.inverse_chol @ features, dtype)
-            right = tf.cast(prior.inverse_chol, dtype) @ cross
-            explained = tf.reduce_sum(tf.square(right), -2)
-        mean = tf.matmul(left, right, transpose_a=True)
+        # A tensor of this graph, as a gradient that is saved with its model may use no other.
+        inverse_chol = tf.identity(prior.inverse_chol)
+        left = inverse_chol @ features
+        right = tf.cast(inverse_chol, dtype) @ cross
+        mean = tf.matmul(tf.cast(left, dtype), right, transpose_a=True)
+        explained = tf.reduce_sum(tf.square(right), -2)
 
         def grad(
             d_mean: tf.Tensor, d_explained: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            weights = tf.cast(prior.inverse @ features, gradient_dtype)
-            solved = tf.cast(right, gradient_dtype)
-            if not by_inverse:
-                inverse_chol = tf.cast(prior.inverse_chol, gradient_dtype)
-                solved = tf.matmul(inverse_chol, solved, transpose_a=True)
+            weights = tf.matmul(inverse_chol, left, transpose_a=True)
+            weights = tf.cast(weights, gradient_dtype)
+            solved = tf.matmul(
+                tf.cast(inverse_chol, gradient_dtype),
+                tf.cast(right, gradient_dtype),
+                transpose_a=True,
+            )
             d_mean = tf.cast(d_mean, gradient_dtype)
             scaled = solved * tf.cast(2.0 * d_explained, gradient_dtype)[..., None, :]
             d_features = tf.matmul(solved, d_mean, transpose_b=True)

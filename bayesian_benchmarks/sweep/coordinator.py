@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..errors import BenchmarkError
 from ..experiment import Experiment
+from ..interruption import raise_if_told
 from ..store import ResultRow, ResultsStore
 from .contract import (
     CANNOT_WRITE,
@@ -268,6 +269,7 @@ class _Sweep:
             waiting = self.collect()
             look_at = 0.0
             while waiting or self._active:
+                raise_if_told()
                 if time.monotonic() >= look_at:
                     waiting = self._begin_some(waiting)
                     look_at = time.monotonic() + POLL_SECONDS
@@ -493,6 +495,7 @@ class _Sweep:
             )
 
     def _report(self, run: Run, message: Step | Notice) -> None:
+        raise_if_told()
         if isinstance(message, Notice):
             self._shown.notice(message.text)
         else:

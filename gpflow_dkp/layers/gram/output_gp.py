@@ -154,7 +154,7 @@ class OutputGP(OutputLayer):
                 shape = tf.concat([shape[:-2], v.shape[-1:], shape[-2:]], 0)
                 variances.append(tf.broadcast_to(covariance[..., None, :, :], shape))
             else:
-                mean, explained = conditional(noisy, v, cross, self.gradient_dtype, whiten=True)
+                mean, explained = conditional(noisy, v, cross, self.gradient_dtype)
                 mean = tf.cast(transpose(mean), v.dtype)
                 variance = (K_tt[..., number, :] if own else K_tt) - explained
                 variance = tf.cast(tf.maximum(variance, MIN_VARIANCE[variance.dtype]), v.dtype)

@@ -1,0 +1,62 @@
+"""A signal ends a program in order, also where Python drops the exception that it raises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import weakref
+
+import pytest
+
+from bayesian_benchmarks.interruption import Terminated, ended_in_order, raise_if_told
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+
+
+class Thing:
+    """Something that a weak reference may be to."""
+
+
+def send_in_a_callback(number: int) -> None:
+    """The signal comes while a weak reference's callback runs, whose exceptions Python drops."""
+    thing = Thing()
+    reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), number))
+    del thing
+    assert reference() is None
+
+
+@SIGNALS
+def test_a_signal_is_an_exception(number: int, error: type[BaseException]) -> None:
+    with pytest.raises(error), ended_in_order():
+        os.kill(os.getpid(), number)
+    raise_if_told()  # it has been seen
+
+
+@SIGNALS
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_dropped_exception_is_raised_later(number: int, error: type[BaseException]) -> None:
+    with ended_in_order():
+        raise_if_told()
+        send_in_a_callback(number)
+        with pytest.raises(error):
+            raise_if_told()
+        raise_if_told()  # once
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ended_in_order():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise_if_told()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_handlers_from_before_come_back() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with ended_in_order():
+        assert signal.getsignal(signal.SIGINT) is not handlers[0]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
