@@ -28,6 +28,7 @@ from .objective import BoundObjective, LossObjective, Objective, Value
 from .optimizer import KerasOptimizer, Optimizer, ScheduledAdam, check_optimizer
 from .plan import Plan, Seconds, Steps, Stretch, UntilFlat
 from .recipe import Recipe, check_recipe, names_of
+from .release import release
 from .schedules import (
     LearningRate,
     Moment,
@@ -169,7 +170,7 @@ class Trainer:
         }
         # A partial: TensorFlow counts traces by a function's code, and warns where many objects share one.
         self._steps = tf.function(partial(self._run_steps), autograph=False)
-        self._compiled = False
+        self._compiled = self._released = False
 
     def _new_plan(self) -> Plan:
         if self.max_seconds is not None:
@@ -233,10 +234,11 @@ class Trainer:
             its natural-gradient step was halved.
         """
         size, position, pace = stretch
-        done, elbos, halvings = self._steps(
-            Moment(tf.constant(first), *(tf.constant(x, tf.float64) for x in (position, pace))),
-            tf.constant(size),
-        )
+        moment = Moment(tf.constant(first), *(tf.constant(x, tf.float64) for x in (position, pace)))
+        if not self._released:
+            release(self._steps.get_concrete_function(moment, tf.constant(size)).graph)
+            self._released = True
+        done, elbos, halvings = self._steps(moment, tf.constant(size))
         return int(done), elbos.numpy().tolist(), halvings.numpy().tolist()
 
     def _recover(self, step: int, stretch: Stretch, history: History) -> None:

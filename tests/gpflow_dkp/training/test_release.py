@@ -1,0 +1,79 @@
+"""A compiled training goes when nothing refers to it, and takes nothing from the functions that it calls."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from gpflow_dkp import linalg, models
+from gpflow_dkp.training import fit
+from gpflow_dkp.training.release import release
+
+K = tf.constant([[2.0, 0.5], [0.5, 1.0]], tf.float64)
+
+
+def of_bijector(K: tf.Tensor) -> tf.Tensor:
+    """By the cache, which `tests/conftest.py` spares elsewhere."""
+    return tfp.bijectors.Exp()._cache.forward(K)
+
+
+def looped(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """In a branch of a loop's body, of a tensor from outside."""
+
+    def whole(K: tf.Tensor) -> tf.Tensor:
+        def body(step: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return step + 1, tf.cond(step > 0, lambda: total + function(K), lambda: total)
+
+        return tf.while_loop(lambda step, _: step < 2, body, (tf.constant(0), K))[1]
+
+    return whole
+
+
+@pytest.mark.parametrize("function", [linalg.cholesky, of_bijector])
+@pytest.mark.parametrize("wrapped", [lambda function: function, looped])
+def test_a_graph_goes_that_was_released(function: Callable, wrapped: Callable) -> None:
+    def trace() -> tuple[weakref.ref, weakref.ref]:
+        concrete = tf.function(wrapped(function), autograph=False).get_concrete_function(K)
+        other = tf.function(wrapped(function), autograph=False).get_concrete_function(K)
+        release(concrete.graph)
+        return weakref.ref(concrete.graph), weakref.ref(other.graph)
+
+    released, kept = trace()
+    gc.collect()
+    assert released() is None
+    graph = kept()
+    assert graph is not None  # else there is nothing to release any more
+    release(graph)
+
+
+def test_trainings_leave_no_graphs() -> None:
+    X = np.random.default_rng(0).normal(size=(8, 1))
+
+    def train() -> int:
+        fit(models.NNGP.from_data(X, X, num_inducing=3), (X, X), num_steps=2, progress=False)
+        gc.collect()
+        return sum(isinstance(x, tf.__internal__.FuncGraph) for x in gc.get_objects())
+
+    train()
+    assert train() == train()
+
+
+def test_a_function_that_a_released_one_calls_has_its_gradient() -> None:
+    called = tf.function(linalg.cholesky)
+    concrete = tf.function(lambda K: called(K)).get_concrete_function(K)
+    release(concrete.graph)
+    with tf.GradientTape() as tape:
+        tape.watch(K)
+        value = called(K)
+    with tf.GradientTape() as expected_tape:
+        expected_tape.watch(K)
+        expected = tf.linalg.cholesky(K)
+    np.testing.assert_allclose(
+        tape.gradient(value, K), expected_tape.gradient(expected, K), rtol=0, atol=1e-15
+    )
