@@ -295,7 +295,7 @@ def conditional(
         dF    = C dm^T
         dK    = -C diag(dq) C^T - W (C dm^T)^T
 
-    so the backward pass is matrix products only, one of them [M, N] x [N, M].
+    so the backward pass is matrix products only, [M, N] x [N, M] and [M, M] x [M, N] the large ones.
 
     All go through L^{-1}, whose entries grow with the square root of the condition number only. By K^{-1}
     the error of `explained` grows with the condition number itself, and is the noise variance's size

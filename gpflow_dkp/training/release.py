@@ -8,6 +8,7 @@ its output, which is in the same graph.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,10 @@ from tensorflow.python.framework import ops
 
 BRANCHES = ("body", "cond", "then_branch", "else_branch")
 """Attributes of operations that are graphs of the function itself, and not functions that it calls."""
+
+
+FUNCTIONS = attrgetter("library.function")
+"""Of a GraphDef, the functions that it calls and its loops and branches."""
 
 
 def release(graph: tf.Graph) -> None:
@@ -34,7 +39,7 @@ def release(graph: tf.Graph) -> None:
 
 def _custom_gradients(graph: Any) -> Iterator[str]:
     """The names of a GraphDef's custom gradients, those of its loops and branches too."""
-    functions = {function.signature.name: function for function in graph.library.function}
+    functions = {function.signature.name: function for function in FUNCTIONS(graph)}
     todo = [graph.node]
     while todo:
         for node in todo.pop():

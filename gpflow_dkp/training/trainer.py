@@ -170,7 +170,7 @@ class Trainer:
         }
         # A partial: TensorFlow counts traces by a function's code, and warns where many objects share one.
         self._steps = tf.function(partial(self._run_steps), autograph=False)
-        self._compiled = self._released = False
+        self._compiled = False
 
     def _new_plan(self) -> Plan:
         if self.max_seconds is not None:
@@ -235,9 +235,8 @@ class Trainer:
         """
         size, position, pace = stretch
         moment = Moment(tf.constant(first), *(tf.constant(x, tf.float64) for x in (position, pace)))
-        if not self._released:
+        if self._steps.experimental_get_tracing_count() == 0:
             release(self._steps.get_concrete_function(moment, tf.constant(size)).graph)
-            self._released = True
         done, elbos, halvings = self._steps(moment, tf.constant(size))
         return int(done), elbos.numpy().tolist(), halvings.numpy().tolist()
 
