@@ -9,6 +9,7 @@ import tensorflow as tf
 from ..checks import brief, check_positive, check_positive_integer
 from ..random import Seed, as_seed, fold_in, normal, split
 from .arguments import is_real
+from .release import release
 
 STEP_SIZE = 0.01
 """[NeurIPS18]'s, in its code."""
@@ -180,4 +181,6 @@ class SGHMC(tf.Module):
             )
             return [array.stack() for array in kept]
 
-        return list(run(as_seed(seed)))
+        compiled = run.get_concrete_function(as_seed(seed))
+        release(compiled.graph)
+        return list(compiled(as_seed(seed)))

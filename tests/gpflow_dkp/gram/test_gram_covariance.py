@@ -1,6 +1,7 @@
 """K(G) against GPflow's kernels on features with that Gram matrix."""
 
 import re
+from collections.abc import Callable
 
 import gpflow
 import numpy as np
@@ -29,6 +30,8 @@ from gpflow_dkp.gram.blocks import with_diagonal
 
 blocks = pytest.mark.parametrize("blocks", BLOCKS)
 samples = pytest.mark.parametrize("samples", [None, S])
+
+RNG = np.random.default_rng(0)
 
 
 def kernel_on_features(
@@ -175,6 +178,55 @@ def test_arc_cosine_formula(order: int) -> None:
     np.testing.assert_allclose(actual.it, expected, rtol=0, atol=1e-10)
     diagonal = 1.3 * blocks.tt.numpy() ** order * (3.0 if order == 2 else 1.0)
     np.testing.assert_allclose(actual.tt, diagonal, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_arc_cosine_has_the_second_derivatives_of_its_formula(order: int) -> None:
+    kernel = k.ArcCosine(order, variance=1.3, weight_variances=1.0, bias_variance=0.4)
+    F, direction = (tf.constant(RNG.normal(size=(M + N, 3))) for _ in range(2))
+
+    def ours(F: tf.Tensor) -> tf.Tensor:
+        return gram.covariance(kernel, FeatureBlocks(F[:M], tf.transpose(F[M:]))).it
+
+    def formula(F: tf.Tensor) -> tf.Tensor:
+        inner = tf.matmul(F, F, transpose_b=True) + kernel.bias_variance
+        norms = tf.sqrt(tf.linalg.diag_part(inner))
+        products = (norms[:, None] * norms)[:M, M:]
+        cosine = inner[:M, M:] / products
+        angle = np.pi - tf.acos(cosine)
+        sine = tf.sqrt(1.0 - cosine**2)
+        angular = {
+            0: angle,
+            1: sine + angle * cosine,
+            2: 3.0 * sine * cosine + angle * (1.0 + 2.0 * cosine**2),
+        }[order]
+        return kernel.variance / np.pi * products**order * angular
+
+    def second_derivative(function: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        with tf.GradientTape() as outer:
+            outer.watch(F)
+            with tf.GradientTape() as inner:
+                inner.watch(F)
+                value = tf.reduce_sum(tf.sin(function(F)))
+            along = tf.reduce_sum(inner.gradient(value, F) * direction)
+        return outer.gradient(along, F)
+
+    np.testing.assert_allclose(second_derivative(ours), second_derivative(formula), atol=1e-9)
+
+
+@pytest.mark.parametrize(("order", "ratio"), [(1, 1.0), (2, 3.0)])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_arc_cosine_of_parallel_points_has_its_gradient(
+    order: int, ratio: float, sign: float
+) -> None:
+    """k(a u, b u) = (a b)^n J_n(0) / pi of a unit vector u, and k(a u, -b u) = 0."""
+    unit, lengths = tf.constant([[0.6, 0.8]], tf.float64), tf.constant([2.0, 0.5], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(lengths)
+        blocks = FeatureBlocks(lengths[0] * unit, sign * lengths[1] * tf.transpose(unit))
+        value = gram.covariance(k.ArcCosine(order, bias_variance=1e-12), blocks).it
+    gradient = ratio * order * np.array([0.5, 2.0]) if sign > 0 else np.zeros(2)
+    np.testing.assert_allclose(tape.gradient(value, lengths), gradient, rtol=0, atol=2e-5)
 
 
 def test_white_is_on_the_diagonals_only() -> None:

@@ -14,6 +14,7 @@ import tensorflow_probability as tfp
 from gpflow_dkp import linalg, models
 from gpflow_dkp.training import fit
 from gpflow_dkp.training.release import release
+from gpflow_dkp.training.sghmc import SGHMC
 
 K = tf.constant([[2.0, 0.5], [0.5, 1.0]], tf.float64)
 
@@ -52,16 +53,29 @@ def test_a_graph_goes_that_was_released(function: Callable, wrapped: Callable) -
     release(graph)
 
 
-def test_trainings_leave_no_graphs() -> None:
+def train() -> None:
     X = np.random.default_rng(0).normal(size=(8, 1))
+    fit(models.NNGP.from_data(X, X, num_inducing=3), (X, X), num_steps=2, progress=False)
 
-    def train() -> int:
-        fit(models.NNGP.from_data(X, X, num_inducing=3), (X, X), num_steps=2, progress=False)
+
+def take_a_chain() -> None:
+    variable = tf.Variable([0.0])
+
+    def log_density(seed: tf.Tensor) -> tf.Tensor:
+        return -tf.reduce_sum(linalg.cholesky(of_bijector(variable + 0.0)[:, None]))
+
+    SGHMC([variable]).chain(log_density, 2, seed=0)
+
+
+@pytest.mark.parametrize("compile_and_run", [train, take_a_chain])
+def test_trainings_and_chains_leave_no_graphs(compile_and_run: Callable[[], None]) -> None:
+    def num_graphs() -> int:
+        compile_and_run()
         gc.collect()
         return sum(isinstance(x, tf.__internal__.FuncGraph) for x in gc.get_objects())
 
-    train()
-    assert train() == train()
+    num_graphs()
+    assert num_graphs() == num_graphs()
 
 
 def test_a_function_that_a_released_one_calls_has_its_gradient() -> None:
