@@ -263,9 +263,10 @@ def _arc_cosine_of_weighted(kernel: kernels.ArcCosine, weighted: GramBlocks) -> 
     if weighted.full_cov:
         return weighted.jointly(lambda joint: _arc_cosine_of_weighted(kernel, joint))
     norm_i, norm_t = tf.sqrt(weighted.ii_diag), tf.sqrt(weighted.tt)
+    variance = tf.convert_to_tensor(kernel.variance)
 
     def of(inner: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
-        return _like(kernel.variance, inner) / math.pi * _ANGULAR[kernel.order](inner, norms)
+        return _like(variance, inner) / math.pi * _ANGULAR[kernel.order](inner, norms)
 
     def block(inner: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         norms = tf.cast(left, inner.dtype)[..., :, None] * tf.cast(right, inner.dtype)[..., None, :]
@@ -283,7 +284,7 @@ def _arc_cosine_of_weighted(kernel: kernels.ArcCosine, weighted: GramBlocks) -> 
 
 
 # |x|^n |y|^n J_n(theta) of [Cho & Saul 2009] as functions of inner products x^T y and products of norms
-# |x| |y|, [...] each: without a quotient, and with gradients that are finite at theta = 0, where arccos has
+# |x| |y|, [...] each: values without a quotient, and gradients that are finite at theta = 0, where arccos has
 # an infinite one. TensorFlow's arccos takes ten times as long as its arctangent in double precision.
 
 Gradients = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]

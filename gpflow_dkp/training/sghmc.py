@@ -181,6 +181,7 @@ class SGHMC(tf.Module):
             )
             return [array.stack() for array in kept]
 
-        compiled = run.get_concrete_function(as_seed(seed))
+        seed = as_seed(seed)
+        compiled = run.get_concrete_function(seed)
         release(compiled.graph)
-        return list(compiled(as_seed(seed)))
+        return list(compiled(seed))

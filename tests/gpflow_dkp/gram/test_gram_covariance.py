@@ -211,7 +211,9 @@ def test_arc_cosine_has_the_second_derivatives_of_its_formula(order: int) -> Non
             along = tf.reduce_sum(inner.gradient(value, F) * direction)
         return outer.gradient(along, F)
 
-    np.testing.assert_allclose(second_derivative(ours), second_derivative(formula), atol=1e-9)
+    np.testing.assert_allclose(
+        second_derivative(ours), second_derivative(formula), rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize(("order", "ratio"), [(1, 1.0), (2, 3.0)])
@@ -226,7 +228,7 @@ def test_arc_cosine_of_parallel_points_has_its_gradient(
         blocks = FeatureBlocks(lengths[0] * unit, sign * lengths[1] * tf.transpose(unit))
         value = gram.covariance(k.ArcCosine(order, bias_variance=1e-12), blocks).it
     gradient = ratio * order * np.array([0.5, 2.0]) if sign > 0 else np.zeros(2)
-    np.testing.assert_allclose(tape.gradient(value, lengths), gradient, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(tape.gradient(value, lengths), gradient, rtol=0, atol=1e-10)
 
 
 def test_white_is_on_the_diagonals_only() -> None:
