@@ -116,16 +116,17 @@ def _difference(line: PairedLine) -> str:
 
 
 def _ranks(source: Source) -> list[RankLine]:
-    """Average ranks, or none of too few datasets or models."""
+    """Average ranks, or none of too few datasets or models, or of few splits that all models have."""
     table = frame(source.rows)
     if table["dataset"].nunique() < 3 or table["model"].nunique() < 2:
         return []
     try:
-        return average_ranks(
+        lines = average_ranks(
             source.rows, _main_metric(source), baseline=str(table["model"].iloc[0])
         )
     except BenchmarkError:
         return []
+    return lines if lines[0].num_splits >= 3 else []
 
 
 def _ranks_table(source: Source, lines: Sequence[RankLine], metric: str) -> Table:
