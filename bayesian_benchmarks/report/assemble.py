@@ -9,7 +9,7 @@ from ..errors import BenchmarkError
 from ..store import ResultRow
 from ..tasks import directions, metrics_of
 from .beside_paper import runs_below_printed_bounds, tables_beside_paper
-from .conclusions import conclusions
+from .conclusions import FEWEST_DATASETS, conclusions
 from .document import Cell, Document, Figure, Section, Table
 from .paired import PairedLine, paired_differences
 from .pictures import calibration, critical_difference, pit_histograms, training_curves
@@ -116,9 +116,9 @@ def _difference(line: PairedLine) -> str:
 
 
 def _ranks(source: Source) -> list[RankLine]:
-    """Average ranks, or none of too few datasets or models, or of few splits that all models have."""
+    """Average ranks, or none of too few models, or of too few datasets that all models have."""
     table = frame(source.rows)
-    if table["dataset"].nunique() < 3 or table["model"].nunique() < 2:
+    if table["model"].nunique() < 2:
         return []
     try:
         lines = average_ranks(
@@ -126,7 +126,7 @@ def _ranks(source: Source) -> list[RankLine]:
         )
     except BenchmarkError:
         return []
-    return lines if lines[0].num_splits >= 3 else []
+    return lines if lines[0].num_datasets >= FEWEST_DATASETS else []
 
 
 def _ranks_table(source: Source, lines: Sequence[RankLine], metric: str) -> Table:

@@ -20,7 +20,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class RankLine:
-    """A model over `num_splits` splits of all datasets.
+    """A model over `num_splits` splits of `num_datasets` datasets in all.
 
     `rank` is between 1 and the number of models, which is the best; `median_difference` is the metric's
     to the baseline, in its own sign.
@@ -29,6 +29,7 @@ class RankLine:
     model: str
     num_steps: int
     num_splits: int
+    num_datasets: int
     rank: float
     standard_error: float
     median_difference: float
@@ -71,9 +72,10 @@ def average_ranks(
     ranks = pd.DataFrame(rankdata(sign * scores, axis=1), columns=scores.columns)
     first = next(label for label, part in parts.items() if part["model"].iloc[0] == baseline)
     medians = scores.sub(scores[first], axis=0).median()
+    num_datasets = scores.index.get_level_values("dataset").nunique()
     return [
         RankLine(
-            *(label, num_steps(parts[label]["protocol"].iloc[0]), len(scores)),
+            *(label, num_steps(parts[label]["protocol"].iloc[0]), len(scores), num_datasets),
             *(float(ranks[label].mean()), float(ranks[label].sem()), float(medians[label])),
         )
         for label in ranks.mean().sort_values(ascending=False, kind="stable").index

@@ -98,5 +98,5 @@ def test_text() -> None:
     header, first, *_ = format_ranks(
         lines, "test_log_likelihood_normalised", "gp", "csv"
     ).splitlines()
-    assert header == "model,num_steps,num_splits,rank,standard_error,median_difference"
-    assert first.startswith("lv-gp:vi,5,3,3.0,0.0,0.39999")
+    assert header == "model,num_steps,num_splits,num_datasets,rank,standard_error,median_difference"
+    assert first.startswith("lv-gp:vi,5,3,3,3.0,0.0,0.39999")

@@ -217,9 +217,10 @@ def test_conclusions_compare_depths_of_unequal_length() -> None:
 
 
 @pytest.mark.parametrize(("num_shared", "ranked"), [(1, False), (2, False), (3, True)])
-def test_models_are_ranked_on_three_splits_that_all_have(num_shared: int, ranked: bool) -> None:
-    rows = [row("dgp", 0, 1.0, dataset=dataset) for dataset in DATASETS]
-    rows += [row("dwp-gw", 0, 1.5, dataset=dataset) for dataset in DATASETS[:num_shared]]
+def test_models_are_ranked_on_three_datasets_that_all_have(num_shared: int, ranked: bool) -> None:
+    rows = [row("dgp", split, 1.0, dataset=name) for name in DATASETS for split in range(3)]
+    for name in DATASETS[:num_shared]:
+        rows += [row("dwp-gw", split, 1.5, dataset=name) for split in range(3)]
     document = assemble.report([Source("s", Path("s"), rows, None)], with_figures=False)
     titles = [table.title for section in document.sections for table in section.tables]
     assert any(title.startswith("Average ranks") for title in titles) == ranked
