@@ -240,11 +240,13 @@ def train_by_marginal_likelihood(
 @register_model(
     "exact-gp",
     train=train_by_marginal_likelihood,
-    tasks=("regression",),
+    tasks=("regression", "density"),
     ignores=(
         *("gwi", "sghmc", *OF_THE_DEEP_MODELS, "num_inducing", "schedule", "learning_rate"),
-        *("kl_annealing_steps", "batch_size", "train_samples"),
+        *("kl_annealing_steps", "batch_size", "train_samples", "natural_gradient", "latent_dim"),
+        *("num_importance_samples", "num_inner_gps", "separate_kernels", "inner_noise"),
     ),
+    min_depth=0,
 )
 def build_exact_gp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int) -> ExactGP:
     """A GP regression of all rows."""

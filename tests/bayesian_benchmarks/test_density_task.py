@@ -129,7 +129,7 @@ def test_settings_give_inner_gps_kernels_and_noise_of_their_own() -> None:
     assert noises == pytest.approx([0.25, 0.25])
     for name in ("separate_kernels", "inner_noise"):
         assert source.is_read(name)
-        for other in ("gp-gp:sghmc", "dwp:sghmc", "dwp-gw", "cvae-50"):
+        for other in ("gp-gp:sghmc", "dwp:sghmc", "dwp-gw", "cvae-50", "exact-gp"):
             assert not model_source(other).is_read(name)
 
 
@@ -164,7 +164,9 @@ def test_settings_of_another_task_are_refused() -> None:
         run_task("diabetes", "lv-gp:vi", settings=Settings())
 
 
-@pytest.mark.parametrize("model", ["gp", "lv-gp-gp:iwvi", "cvae-50", "gp-gp:sghmc", "dwp:sghmc"])
+@pytest.mark.parametrize(
+    "model", ["gp", "exact-gp", "lv-gp-gp:iwvi", "cvae-50", "gp-gp:sghmc", "dwp:sghmc"]
+)
 def test_a_short_run_has_every_metric(model: str) -> None:
     depth = 2 if model == "dwp:sghmc" else 0
 
