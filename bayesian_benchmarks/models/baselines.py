@@ -217,14 +217,11 @@ class ExactGP:
         """Maximise the marginal likelihood by L-BFGS, in at most so many iterations; how many it took."""
         import gpflow
 
-        found = gpflow.optimizers.Scipy().minimize(
-            self.gpr.training_loss,
-            self.gpr.trainable_variables,
-            options={"maxiter": num_steps},
-            tf_fun_args={"autograph": False},
-        )
+        from gpflow_dkp.models.marginal_likelihood import minimise
+
         self._log_evidence = None
-        return int(found.nit)
+        variables = self.gpr.trainable_variables
+        return minimise(gpflow.optimizers.Scipy(), self.gpr.training_loss, variables, num_steps)
 
 
 def train_by_marginal_likelihood(

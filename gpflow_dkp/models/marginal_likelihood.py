@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 
 import gpflow
 import numpy as np
@@ -142,39 +143,58 @@ class MarginalLikelihood:
             variable.assign(part)
         variance = self._model.likelihood.variance
         variance.assign(max(noise_variance, 10.0 * self._least))
-        optimizer, variables = self._optimizer, self._model.trainable_variables
-        best = self._finite_loss(), optimizer.pack_tensors(variables)
-
-        def keep_best(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-            nonlocal best
-            if intermediate_result.fun < best[0]:
-                best = intermediate_result.fun, intermediate_result.x.copy()
-
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(tf.errors.InvalidArgumentError):  # no Cholesky factor
-                found = optimizer.minimize(
-                    self._loss,
-                    variables,
-                    callback=keep_best,
-                    options={"maxiter": max_iterations},
-                    tf_fun_args={"autograph": False},  # which would take longer than the search
-                )
-                if np.isfinite(found.fun):
-                    break
-            # A step too far, as towards a singular kernel: on from the best point, by its gradient at first.
-            optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
+        minimise(self._optimizer, self._loss, self._model.trainable_variables, max_iterations)
         return float(variance.numpy())
 
-    def _finite_loss(self) -> float:
-        """The loss.
 
-        :raises ValueError: it is not finite.
-        """
-        with contextlib.suppress(tf.errors.InvalidArgumentError):
-            loss = float(self._loss())
-            if np.isfinite(loss):
-                return loss
-        raise ValueError(
-            "the marginal likelihood of the data is not finite; check their scale (a constant target has "
-            "none), or give the kernel and num_marginal_points=0"
-        )
+def minimise(
+    optimizer: gpflow.optimizers.Scipy,
+    loss: Callable[[], tf.Tensor],
+    variables: Sequence[tf.Variable],
+    max_iterations: int,
+) -> int:
+    """Minimise a loss by L-BFGS, and return how many iterations it took.
+
+    Where a step goes too far, as towards a singular kernel, the search starts again from the best point, by
+    its gradient at first.
+
+    :raises ValueError: the loss is not finite at the start.
+    """
+    best, taken = (_finite(loss), optimizer.pack_tensors(variables)), 0
+
+    def after_iteration(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        nonlocal best, taken
+        taken += 1
+        if intermediate_result.fun < best[0]:
+            best = intermediate_result.fun, intermediate_result.x.copy()
+
+    for _ in range(ATTEMPTS):
+        with contextlib.suppress(tf.errors.InvalidArgumentError):  # no Cholesky factor
+            found = optimizer.minimize(
+                loss,
+                variables,
+                callback=after_iteration,
+                options={"maxiter": max_iterations - taken},
+                tf_fun_args={"autograph": False},  # which would take longer than the search
+            )
+            if np.isfinite(found.fun):
+                break
+        optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
+        if taken >= max_iterations:
+            break
+    return taken
+
+
+def _finite(loss: Callable[[], tf.Tensor]) -> float:
+    """The loss.
+
+    :raises ValueError: it is not finite.
+    """
+    with contextlib.suppress(tf.errors.InvalidArgumentError):
+        value = float(loss())
+        if np.isfinite(value):
+            return value
+    raise ValueError(
+        "the marginal likelihood of the data is not finite; check their scale (a constant target has "
+        "none), or give the kernel and num_marginal_points=0"
+    )

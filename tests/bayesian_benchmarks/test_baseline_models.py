@@ -1,6 +1,7 @@
 """Baselines in the harness: networks by five inferences, and the exact GP against SciPy."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +153,16 @@ def test_exact_gp() -> None:
     assert expected > before
     scores = run_task("diabetes", "exact-gp", depth=1, settings=SETTINGS)
     assert -1.2 < scores["elbo_per_point"] < -0.8
+
+
+def test_exact_gp_goes_on_after_a_step_too_far(real_data: Path) -> None:
+    """On this fold a search of L-BFGS alone ends at a kernel with no finite predictions."""
+    data = get_dataset("fertility", 1, data_dir=real_data, task="density")
+    model = ExactGP(data.X_train, data.Y_train)
+    before = float(model.elbo((data.X_train, data.Y_train)))
+    assert 0 < model.search(5_000) < 5_000
+    assert float(model.gpr.log_marginal_likelihood()) > before
+    assert np.all(np.isfinite(model.predict_mixture(data.X_test, num_samples=1)[0]))
 
 
 def test_exact_gp_of_too_many_rows_is_refused() -> None:

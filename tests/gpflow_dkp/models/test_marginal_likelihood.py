@@ -10,7 +10,7 @@ from gpflow.functions import MeanFunction
 from gpflow.kernels import Kernel, Linear, Matern32, SquaredExponential
 from gpflow.likelihoods import Gaussian
 
-from gpflow_dkp.models.marginal_likelihood import Regression
+from gpflow_dkp.models.marginal_likelihood import Regression, minimise
 
 KERNELS = {
     "ARD": lambda: SquaredExponential(variance=1.3, lengthscales=[0.6, 1.5]),
@@ -59,3 +59,20 @@ def test_mean_function_prior_and_noise_that_depends_on_inputs() -> None:
     assert len(gradient) == 3 + 3 + 3
     assert value == pytest.approx(expected, rel=1e-13)
     np.testing.assert_allclose(gradient, slope, rtol=1e-12, atol=1e-12)
+
+
+def test_a_search_ends_at_the_best_point_where_all_further_ones_have_no_value() -> None:
+    x = tf.Variable(0.0, dtype=tf.float64)
+    nothing = tf.constant(np.nan, tf.float64)
+
+    def loss() -> tf.Tensor:
+        has_value = x < 3.0
+        return tf.where(has_value, tf.exp(-tf.where(has_value, x, 0.0)), nothing)
+
+    assert 0 < minimise(gpflow.optimizers.Scipy(), loss, [x], 50) <= 50
+    assert 2.5 < float(x) < 3.0
+
+
+def test_a_search_takes_no_more_iterations_than_it_may() -> None:
+    x = tf.Variable(0.0, dtype=tf.float64)
+    assert minimise(gpflow.optimizers.Scipy(), lambda: tf.exp(-x), [x], 3) == 3
