@@ -15,9 +15,6 @@ from gpflow.utilities import add_likelihood_noise_cov
 from ..checks import check_positive_integer
 from ..linalg import half_logdet, positive_definite, solve
 
-ATTEMPTS = 5
-"""Searches, where one ends because it tried a point with no finite marginal likelihood."""
-
 MIN_NOISE = 1e-4
 """Least noise variance of a search, relative to the targets'.
 
@@ -156,7 +153,7 @@ def minimise(
     """Minimise a loss by L-BFGS, and return how many iterations it took.
 
     Where a step goes too far, as towards a singular kernel, the search starts again from the best point, by
-    its gradient at first.
+    its gradient at first, as long as that helps.
 
     :raises ValueError: the loss is not finite at the start.
     """
@@ -168,7 +165,8 @@ def minimise(
         if intermediate_result.fun < best[0]:
             best = intermediate_result.fun, intermediate_result.x.copy()
 
-    for _ in range(ATTEMPTS):
+    while taken < max_iterations:
+        start = best[0]
         with contextlib.suppress(tf.errors.InvalidArgumentError):  # no Cholesky factor
             found = optimizer.minimize(
                 loss,
@@ -177,10 +175,10 @@ def minimise(
                 options={"maxiter": max_iterations - taken},
                 tf_fun_args={"autograph": False},  # which would take longer than the search
             )
-            if np.isfinite(found.fun):
+            if found.fun <= best[0]:  # also not NaN
                 break
         optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
-        if taken >= max_iterations:
+        if best[0] == start:  # another search would be the same
             break
     return taken
 

@@ -61,16 +61,38 @@ def test_mean_function_prior_and_noise_that_depends_on_inputs() -> None:
     np.testing.assert_allclose(gradient, slope, rtol=1e-12, atol=1e-12)
 
 
-def test_a_search_ends_at_the_best_point_where_all_further_ones_have_no_value() -> None:
+@pytest.mark.parametrize("has_error", [False, True])
+def test_a_search_ends_at_the_best_point_where_others_have_no_value(has_error: bool) -> None:
     x = tf.Variable(0.0, dtype=tf.float64)
     nothing = tf.constant(np.nan, tf.float64)
 
     def loss() -> tf.Tensor:
         has_value = x < 3.0
-        return tf.where(has_value, tf.exp(-tf.where(has_value, x, 0.0)), nothing)
+        value = tf.where(has_value, tf.exp(-tf.where(has_value, x, 0.0)), nothing)
+        return tf.debugging.check_numerics(value, "no value") if has_error else value
 
     assert 0 < minimise(gpflow.optimizers.Scipy(), loss, [x], 50) <= 50
     assert 2.5 < float(x) < 3.0
+
+
+def test_a_search_that_ends_above_its_best_point_goes_on_from_there() -> None:
+    """As on a loss that rounding makes higher than its gradient says."""
+
+    class Search(gpflow.optimizers.Scipy):
+        searches = 0
+
+        def minimize(self, closure, variables, **settings):  # type: ignore[no-untyped-def]
+            found = super().minimize(closure, variables, **settings)
+            self.searches += 1
+            if self.searches == 1:
+                variables[0].assign(9.0)
+                found.fun = 49.0
+            return found
+
+    x, search = tf.Variable(0.0, dtype=tf.float64), Search()
+    minimise(search, lambda: tf.square(x - 2.0), [x], 50)
+    assert search.searches == 2
+    assert float(x) == pytest.approx(2.0, abs=1e-6)
 
 
 def test_a_search_takes_no_more_iterations_than_it_may() -> None:
