@@ -275,7 +275,7 @@ class Settings(BaseModel):
     precision: Literal["full", "mixed-gradient", "mixed"] = "mixed-gradient"
     """Of the data points' blocks, as in `gpflow_dkp.models`."""
     elbo_samples: Count = 100
-    """Samples that the reported ELBO is averaged over."""
+    """Samples of the reported ELBO; fewer once its standard error per training point is below 1e-3."""
     test_samples: Annotated[Count, Field(ge=2)] = 100
     """Components of the predictive mixture."""
     ard: bool = True

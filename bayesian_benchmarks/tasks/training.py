@@ -23,6 +23,12 @@ Data = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 HISTORY_POINTS = 50
 """That are kept of a training."""
 
+ELBO_ERROR = 1e-3
+"""Standard error of the bound per training point below which no further samples are taken."""
+
+DRAWS_OF_AN_ERROR = 10
+"""Fewest draws of the bound whose scatter is taken for its error."""
+
 WORTH_COMPILING = 20
 """Calls of a model's bound from which compiling it, some ten of its eager calls, pays."""
 
@@ -160,11 +166,12 @@ def training_metrics(record: TrainingRecord, num_data: int, batch_size: int) -> 
 
 
 def elbo_per_point(model: Any, data: Data, *, settings: Settings, seed: int = 0) -> float:
-    """ELBO of the training part over its number of points, averaged over `elbo_samples`.
+    """ELBO of the training part over its number of points, averaged over at most `elbo_samples`.
 
     Taken `train_samples` samples and `batch_size` points at a time, as in training: the model
     scales a batch's ELBO to all points, and the batch weighs as many points as it has. An ELBO
-    that is the same for two seeds has no random draws, and is taken once.
+    that is the same for two seeds has no random draws, and is taken once. Of many points few samples
+    are enough: it ends when the mean's standard error is below `ELBO_ERROR`.
     """
     X, Y = data
     draws = list(_chunks(settings.elbo_samples, settings.train_samples))
@@ -177,8 +184,15 @@ def elbo_per_point(model: Any, data: Data, *, settings: Settings, seed: int = 0)
 
     if len(draws) > 2 and value(batches[0], draws[0]) == value(batches[0], draws[1]):
         draws = draws[:1]
-    total = sum(len(s) * len(rows) * value(rows, s) for s in draws for rows in batches)
-    return total / (sum(map(len, draws)) * len(X) ** 2)
+    estimates: list[float] = []
+    for samples in draws:
+        total = sum(len(rows) * value(rows, samples) for rows in batches)
+        estimates.append(total / len(X) ** 2)
+        enough = len(estimates) >= DRAWS_OF_AN_ERROR
+        if enough and np.std(estimates, ddof=1) < ELBO_ERROR * math.sqrt(len(estimates)):
+            break
+    weights = [len(samples) for samples in draws[: len(estimates)]]
+    return float(np.average(estimates, weights=weights))
 
 
 def _bound(model: Any, num_calls: int) -> Callable[[Data, int, int], float]:

@@ -392,19 +392,19 @@ class LatentVariableDGP(MonteCarloModel):
         """Mean [S, N, P] and variance [S, N, P] at X, or covariance [S, P, N, N]: see the base class."""
         num_samples = 1 if len(self.layers) == 1 else num_samples
 
-        def part(features: tf.Tensor, seed: Seed) -> MeanAndVariance:
-            for number, layer in enumerate(self.layers[:-1]):
-                features = layer.condition(
-                    draws[number],
-                    features,
-                    seed=fold_in(seed, number),
-                    full_cov=full_cov,
-                    common_noise=not full_cov,
-                )
+        how = {"full_cov": full_cov, "common_noise": not full_cov}
+
+        def part(samples: tf.Tensor, seed: Seed) -> MeanAndVariance:
+            features = X[None]
+            for number, (layer, draw) in enumerate(zip(self.layers[:-1], draws, strict=False)):
+                of_layer = {"seed": fold_in(seed, number), **how}
+                if number == 0:
+                    features = layer.condition_copies(draw, X, samples.shape[0], **of_layer)
+                else:
+                    features = layer.condition(draw, features, **of_layer)
             return self.output_layer.marginals(features, draws[-1], full_cov=full_cov)
 
-        features = tf.tile(X[None], [num_samples, 1, 1])
-        return map_over_samples(part, num_samples, features, as_seed(seed))
+        return map_over_samples(part, num_samples, tf.range(num_samples), as_seed(seed))
 
     @check_shapes("return.latents: [S, N, d]", "return.effective_sample_size: [N]")
     def sample_latents(

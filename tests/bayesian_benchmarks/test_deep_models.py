@@ -103,6 +103,24 @@ def test_a_bound_without_draws_is_taken_once(spread: float, calls: int) -> None:
     assert len(seeds) == calls
 
 
+@pytest.mark.parametrize(("spread", "draws"), [(1e-4, 10), (4e-3, 17), (1.0, 40)])
+def test_a_bound_ends_when_its_error_is_small(spread: float, draws: int) -> None:
+    """Draws are `spread` above and below in turn: their standard error is near spread / sqrt(n - 1)."""
+    seeds: list[int] = []
+
+    class Bound:
+        def elbo(self, data: Any, *, num_samples: int, seed: int) -> float:
+            seeds.append(seed)
+            return len(data[0]) * (2.0 + spread * (-1.0) ** (seed // num_samples))
+
+    settings = SETTINGS.model_copy(update={"elbo_samples": 80, "batch_size": 200})
+    X = np.zeros([200, 1])
+    assert settings.train_samples == 2
+    value = elbo_per_point(Bound(), (X, X), settings=settings)
+    np.testing.assert_allclose(value, 2.0, atol=4e-3 / 16)
+    assert len(set(seeds)) == draws
+
+
 def test_a_short_run_has_every_metric(tmp_path: Path) -> None:
     scores = run_task("diabetes", "dwp-ab-gw", settings=SETTINGS, checkpoint_dir=tmp_path)
     # A run this short has no step that was timed after compilation; a DWP has no candidates, and a bound.

@@ -93,6 +93,26 @@ class FeatureLayer(gpflow.Module, abc.ABC):
         :param common_noise: all N points get the same random numbers; not with `full_cov`.
         """
 
+    @check_shapes("X: [N, D]", "return: [S, N, P]")
+    def condition_copies(
+        self,
+        draw: Any,
+        X: tf.Tensor,
+        num_samples: int,
+        *,
+        seed: Seed = None,
+        full_cov: bool = False,
+        common_noise: bool = False,
+    ) -> tf.Tensor:
+        """What `condition` draws [S, N, P] at features that are S times the same X [N, D].
+
+        A layer that computes something of the points before it draws can do so once, in a method of its own.
+        """
+        features = tf.tile(X[None], [num_samples, 1, 1])
+        return self.condition(
+            draw, features, seed=seed, full_cov=full_cov, common_noise=common_noise
+        )
+
     @abc.abstractmethod
     @check_shapes("features: [S, N, D]", "return: [S, N, P]")
     def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:

@@ -135,6 +135,31 @@ class IndependentGPs(FeatureLayer):
         return self._outputs(tf.concat(values, -1), features)
 
     @inherit_check_shapes
+    def condition_copies(
+        self,
+        draw: IndependentDraws,
+        X: tf.Tensor,
+        num_samples: int,
+        *,
+        seed: Seed = None,
+        full_cov: bool = False,
+        common_noise: bool = False,
+    ) -> tf.Tensor:
+        """S draws of f at X [N, D], whose moments are computed once: [S, N, P]."""
+        values = [
+            part.condition_copies(
+                of_part,
+                X,
+                num_samples,
+                seed=fold_in(seed, number),
+                full_cov=full_cov,
+                common_noise=common_noise,
+            )
+            for number, (part, of_part) in enumerate(zip(self.parts, draw.draws, strict=True))
+        ]
+        return self._outputs(tf.concat(values, -1), X)
+
+    @inherit_check_shapes
     def prior_sample(self, features: tf.Tensor, *, seed: Seed = None) -> tf.Tensor:
         """Joint draws of f from the prior at features [S, N, D]: [S, N, P]."""
         seeds = split(seed, len(self.parts))

@@ -267,7 +267,7 @@ class InducingGP(FeatureLayer):
         return _tril_of_own_rows(tril, cross, tf.linalg.diag_part(covariance) + self.jitter)
 
     def _outputs(self, latent: tf.Tensor, flat: tf.Tensor) -> tf.Tensor:
-        """m(x) + W g(x) [R, P] of g [R, L] at points [R, D]."""
+        """m(x) + W g(x) [..., R, P] of g [..., R, L] at points [R, D]."""
         if self.projection is not None:
             latent = tf.matmul(latent, self.projection, transpose_b=True)
         return latent if self.mean_function is None else latent + self.mean_function(flat)
@@ -325,6 +325,31 @@ class SparseGP(InducingGP):
         eye = np.tile(np.eye(self.num_inducing), [num_latent_gps, 1, 1])
         self.q_mu = Parameter(np.zeros([self.num_inducing, num_latent_gps]))
         self.q_sqrt = Parameter(q_sqrt_scale * eye, transform=triangular())
+
+    @inherit_check_shapes
+    def condition_copies(
+        self,
+        draw: WhitenedPosterior,
+        X: tf.Tensor,
+        num_samples: int,
+        *,
+        seed: Seed = None,
+        full_cov: bool = False,
+        common_noise: bool = False,
+    ) -> tf.Tensor:
+        """S draws of f at X [N, D], whose moments are computed once: [S, N, P]."""
+        check_noise(full_cov, common_noise)
+        shape = [num_samples, self.num_latent_gps, 1 if common_noise else tf.shape(X)[0]]
+        noise = normal(shape, as_seed(seed), gpflow.default_float())
+        if full_cov and X.shape[0] != 1:
+            mean, covariance = self._joint_latent(X[None], draw)
+            tril = cholesky(self._with_jitter(covariance[0]))
+            scatter = tf.einsum("lnm,slm->snl", tril, noise)
+        else:
+            latent = self.latent_marginals(X, draw)
+            mean = latent.mean
+            scatter = tf.sqrt(latent.variance) * transpose(noise)
+        return self._outputs(mean + scatter, X)
 
     @check_shapes(
         "return.tril: [M, M]",

@@ -75,6 +75,17 @@ def test_draws_have_the_moments_of_the_marginals(full_cov: bool) -> None:
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.parametrize("how", [{}, {"common_noise": True}, {"full_cov": True}])
+def test_copies_of_points_are_drawn_as_one_by_one(how: dict[str, bool]) -> None:
+    kernels = [SquaredExponential(lengthscales=0.5), Matern32(variance=2.0)]
+    parts = [sparse(kernel) for kernel in kernels]
+    layer = IndependentGPs(parts, mean_function=MEAN, projection=PROJECTION)
+    X = FEATURES[0]
+    expected = layer.condition(layer.sample(), tf.tile(X[None], [4, 1, 1]), seed=5, **how)
+    copies = layer.condition_copies(layer.sample(), X, 4, seed=5, **how)
+    np.testing.assert_allclose(copies, expected, rtol=0, atol=1e-12)
+
+
 def test_each_part_is_gpflows_svgp_of_its_kernel() -> None:
     kernels = [SquaredExponential(lengthscales=0.4), Matern32(lengthscales=2.0, variance=0.5)]
     layer = IndependentGPs([sparse(kernel) for kernel in kernels])

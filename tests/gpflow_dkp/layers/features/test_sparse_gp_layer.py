@@ -189,11 +189,25 @@ def test_common_noise_gives_a_point_the_same_whatever_stands_beside_it(projected
 
 
 def test_draws_jointly_and_by_common_noise_at_once_are_refused() -> None:
-    layer = make_layer(True)
-    with pytest.raises(ValueError, match="common_noise: got True with full_cov=True"):
-        layer.condition(
-            layer.sample(), tf.constant(FEATURES), seed=0, full_cov=True, common_noise=True
-        )
+    layer, both = make_layer(True), {"seed": 0, "full_cov": True, "common_noise": True}
+    for draw_at in (
+        lambda: layer.condition(layer.sample(), tf.constant(FEATURES), **both),
+        lambda: layer.condition_copies(layer.sample(), tf.constant(FEATURES[0]), 4, **both),
+    ):
+        with pytest.raises(ValueError, match="common_noise: got True with full_cov=True"):
+            draw_at()
+
+
+@projections
+@pytest.mark.parametrize("num_points", [1, 3])
+@pytest.mark.parametrize("how", [{}, {"common_noise": True}, {"full_cov": True}])
+def test_copies_of_points_are_drawn_as_one_by_one(
+    how: dict[str, bool], num_points: int, projected: bool
+) -> None:
+    layer, X = make_layer(True, projected), tf.constant(FEATURES[0, :num_points])
+    expected = layer.condition(layer.sample(), tf.tile(X[None], [4, 1, 1]), seed=5, **how)
+    copies = layer.condition_copies(layer.sample(), X, 4, seed=5, **how)
+    np.testing.assert_allclose(copies, expected, rtol=0, atol=1e-12)
 
 
 @projections
