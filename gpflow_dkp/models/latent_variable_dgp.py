@@ -396,7 +396,7 @@ class LatentVariableDGP(MonteCarloModel):
 
         def part(samples: tf.Tensor, seed: Seed) -> MeanAndVariance:
             features = X[None]
-            for number, (layer, draw) in enumerate(zip(self.layers[:-1], draws, strict=False)):
+            for number, (layer, draw) in enumerate(zip(self.layers[:-1], draws[:-1], strict=True)):
                 of_layer = {"seed": fold_in(seed, number), **how}
                 if number == 0:
                     features = layer.condition_copies(draw, X, samples.shape[0], **of_layer)

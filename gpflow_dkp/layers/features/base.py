@@ -107,6 +107,8 @@ class FeatureLayer(gpflow.Module, abc.ABC):
         """What `condition` draws [S, N, P] at features that are S times the same X [N, D].
 
         A layer that computes something of the points before it draws can do so once, in a method of its own.
+
+        :param num_samples: S. The other arguments are those of `condition`.
         """
         features = tf.tile(X[None], [num_samples, 1, 1])
         return self.condition(

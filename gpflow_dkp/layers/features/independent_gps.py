@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import gpflow
@@ -125,12 +125,12 @@ class IndependentGPs(FeatureLayer):
             part.condition(
                 of_part,
                 features,
-                seed=fold_in(seed, number),
+                seed=own_seed,
                 full_cov=full_cov,
                 common_noise=common_noise,
                 own_gradient=own_gradient,
             )
-            for number, (part, of_part) in enumerate(zip(self.parts, draw.draws, strict=True))
+            for part, of_part, own_seed in self._of_each_part(draw, seed)
         ]
         return self._outputs(tf.concat(values, -1), features)
 
@@ -151,11 +151,11 @@ class IndependentGPs(FeatureLayer):
                 of_part,
                 X,
                 num_samples,
-                seed=fold_in(seed, number),
+                seed=own_seed,
                 full_cov=full_cov,
                 common_noise=common_noise,
             )
-            for number, (part, of_part) in enumerate(zip(self.parts, draw.draws, strict=True))
+            for part, of_part, own_seed in self._of_each_part(draw, seed)
         ]
         return self._outputs(tf.concat(values, -1), X)
 
@@ -189,6 +189,13 @@ class IndependentGPs(FeatureLayer):
             rule = "pl,...lnm->...pnm" if full_cov else "pl,...nl->...np"
             variance = tf.einsum(rule, tf.square(self.projection), variance)
         return self._outputs(tf.concat(means, -1), features), variance
+
+    def _of_each_part(
+        self, draw: IndependentDraws, seed: Seed
+    ) -> Iterator[tuple[SparseGP, WhitenedPosterior, Seed]]:
+        """Parts with their draws, and a seed for each."""
+        for number, (part, of_part) in enumerate(zip(self.parts, draw.draws, strict=True)):
+            yield part, of_part, fold_in(seed, number)
 
     def _outputs(self, values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
         """m(x) + W g(x) [..., P] of g [..., L]."""

@@ -190,22 +190,36 @@ class InducingGP(FeatureLayer):
         :param own_gradient: of a joint draw, the gradient of f at a point reaches the features of that
             point only, though the other points' features shape its value too.
         """
+        num_samples = tf.shape(features)[0]
+        how = {"full_cov": full_cov, "common_noise": common_noise}
+        value = self._draw(draw, features, num_samples, seed, **how, own_gradient=own_gradient)
+        return _unflatten(self._outputs(_flatten(value), _flatten(features)), features)
+
+    def _draw(
+        self,
+        draw: Any,
+        features: tf.Tensor,
+        num_samples: tf.Tensor | int,
+        seed: Seed,
+        *,
+        full_cov: bool,
+        common_noise: bool,
+        own_gradient: bool = False,
+    ) -> tf.Tensor:
+        """Draws of the L GPs [S, N, L] at features [S, N, D], or [1, N, D] for all of the S samples."""
         check_noise(full_cov, common_noise)
-        num_samples, num_points, _ = tf.unstack(tf.shape(features))
+        num_points = tf.shape(features)[1]
         shape = [num_samples, self.num_latent_gps, 1 if common_noise else num_points]
         noise = normal(shape, as_seed(seed), gpflow.default_float())
-        flat = _flatten(features)
         if full_cov and features.shape[1] != 1:
             mean, covariance = self._joint_latent(features, draw)
             tril = cholesky(self._with_jitter(covariance))
             if own_gradient:
                 tril = self._own_tril(features, draw, covariance, tril)
-            value = _flatten(mean + transpose(tf.linalg.matvec(tril, noise)))
-        else:
-            latent = self.latent_marginals(flat, draw)
-            scatter = tf.sqrt(_unflatten(latent.variance, features)) * transpose(noise)
-            value = latent.mean + _flatten(scatter)
-        return _unflatten(self._outputs(value, flat), features)
+            return mean + transpose(tf.linalg.matvec(tril, noise))
+        latent = self.latent_marginals(_flatten(features), draw)
+        scatter = tf.sqrt(_unflatten(latent.variance, features)) * transpose(noise)
+        return _unflatten(latent.mean, features) + scatter
 
     @check_shapes(
         "points: [R, D]",
@@ -338,18 +352,8 @@ class SparseGP(InducingGP):
         common_noise: bool = False,
     ) -> tf.Tensor:
         """S draws of f at X [N, D], whose moments are computed once: [S, N, P]."""
-        check_noise(full_cov, common_noise)
-        shape = [num_samples, self.num_latent_gps, 1 if common_noise else tf.shape(X)[0]]
-        noise = normal(shape, as_seed(seed), gpflow.default_float())
-        if full_cov and X.shape[0] != 1:
-            mean, covariance = self._joint_latent(X[None], draw)
-            tril = cholesky(self._with_jitter(covariance[0]))
-            scatter = tf.einsum("lnm,slm->snl", tril, noise)
-        else:
-            latent = self.latent_marginals(X, draw)
-            mean = latent.mean
-            scatter = tf.sqrt(latent.variance) * transpose(noise)
-        return self._outputs(mean + scatter, X)
+        how = {"full_cov": full_cov, "common_noise": common_noise}
+        return self._outputs(self._draw(draw, X[None], num_samples, seed, **how), X)
 
     @check_shapes(
         "return.tril: [M, M]",
