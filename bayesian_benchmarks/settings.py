@@ -371,6 +371,8 @@ class DensitySettings(Settings):
     """Whether each of them has a kernel and inducing points of its own; not read by sampled models."""
     inner_noise: float | None = Field(default=None, gt=0)
     """Starting variance of noise that is added to each of them, null for none; not read by sampled models."""
+    num_marginal_points: CountOrNone = 0
+    """Rows by whose marginal likelihood a trained model's last kernel starts; 0 for none."""
     test_samples: Annotated[Count, Field(ge=2)] = 2_000
     """Components of the predictive mixture, and samples of its kernel density estimate."""
     sghmc: SGHMCSettings = SGHMCSettings()

@@ -34,7 +34,8 @@ from .means import Mean, as_mean
 from .models import GWI
 from .models.checks import check_arrays, check_likelihood
 from .models.from_data import kernel_maker, logarithmic_parameters
-from .models.gwi_from_data import latent_targets, one_for_each_output, start_kernels
+from .models.gwi_from_data import one_for_each_output, start_kernels
+from .models.marginal_likelihood import latent_targets
 from .networks import ACTIVATIONS
 from .training import History, TrainingFailed, fit
 from .training.arguments import (

@@ -17,7 +17,14 @@ from ..errors import ConfigError
 from ..settings import GWISettings, Settings
 from .deep import classes_likelihood, train_with_fit
 from .images import image_shape
-from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
+from .registry import (
+    OF_LATENT_VARIABLE_MODELS,
+    OF_THE_DEEP_MODELS,
+    Array,
+    Builder,
+    TrainingRecord,
+    register_model,
+)
 
 MOST_ROWS = 5_000
 """Of an exact GP, whose cost is their cube."""
@@ -241,7 +248,7 @@ def train_by_marginal_likelihood(
     ignores=(
         *("gwi", "sghmc", *OF_THE_DEEP_MODELS, "num_inducing", "schedule", "learning_rate"),
         *("kl_annealing_steps", "batch_size", "train_samples", "natural_gradient", "latent_dim"),
-        *("num_importance_samples", "num_inner_gps", "separate_kernels", "inner_noise"),
+        *("num_importance_samples", "num_inner_gps", *OF_LATENT_VARIABLE_MODELS),
     ),
     min_depth=0,
 )

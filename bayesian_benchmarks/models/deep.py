@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..settings import CosineDecay, Decay, Rates, RecipeSettings, Settings
-from .registry import Array, Builder, register_model
+from .registry import OF_LATENT_VARIABLE_MODELS, Array, Builder, register_model
 
 KERNELS = ("squared_exponential", "relu")
 KERNELS_OF_FEATURES = ("relu_features", "erf", "sin")
@@ -70,7 +70,7 @@ def classes_likelihood(num_classes: int, settings: Settings) -> Any:
 _UNREAD = (
     *("gwi", "sghmc", "natural_gradient", "schedule.natural_gradient"),
     *("num_importance_samples", "latent_dim"),
-    *("num_inner_gps", "separate_kernels", "inner_noise"),
+    *("num_inner_gps", *OF_LATENT_VARIABLE_MODELS),
 )
 _register_dgp = partial(register_model, ignores=_UNREAD)
 _register = partial(register_model, ignores=(*_UNREAD, "shared_precision"))

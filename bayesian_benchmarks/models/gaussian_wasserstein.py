@@ -278,6 +278,7 @@ def build_svgp(
         inference="vi",
         num_inducing=settings.num_inducing,
         likelihood=likelihood,
+        num_marginal_points=0,
         num_data=len(X),
         seed=seed,
     )

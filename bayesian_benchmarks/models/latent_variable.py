@@ -12,7 +12,14 @@ from typing import Any, cast
 
 from ..settings import DensitySettings, Settings
 from .deep import train_with_fit
-from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
+from .registry import (
+    OF_LATENT_VARIABLE_MODELS,
+    OF_THE_DEEP_MODELS,
+    Array,
+    Builder,
+    TrainingRecord,
+    register_model,
+)
 
 INFERENCES = ("vi", "iwvi", "iwvi-sampled")
 MAX_LAYERS = 4
@@ -44,6 +51,7 @@ def _builder(architecture: str, inference: str) -> Builder:
             num_inner_gps=own.num_inner_gps,
             separate_kernels=own.separate_kernels,
             inner_noise=own.inner_noise,
+            num_marginal_points=own.num_marginal_points,
             seed=seed,
         )
 
@@ -100,6 +108,6 @@ for _hidden in HIDDEN_UNITS:
             *("gwi", "sghmc", *OF_THE_DEEP_MODELS),
             *("natural_gradient", "schedule.natural_gradient"),
             *("num_inducing", "num_importance_samples"),
-            *("num_inner_gps", "separate_kernels", "inner_noise"),
+            *("num_inner_gps", *OF_LATENT_VARIABLE_MODELS),
         ),
     )(_cvae_builder(_hidden))

@@ -12,7 +12,14 @@ from typing import Any, cast
 
 from ..settings import DensitySettings, Settings
 from .latent_variable import MAX_LAYERS
-from .registry import OF_THE_DEEP_MODELS, Array, Builder, TrainingRecord, register_model
+from .registry import (
+    OF_LATENT_VARIABLE_MODELS,
+    OF_THE_DEEP_MODELS,
+    Array,
+    Builder,
+    TrainingRecord,
+    register_model,
+)
 
 
 def _builder(num_layers: int) -> Builder:
@@ -104,7 +111,7 @@ def _build_dwp(X: Array, Y: Array, *, depth: int, settings: Settings, seed: int)
 
 _OF_OTHER_TRAININGS = (
     *("gwi", "schedule", "learning_rate", "natural_gradient", "kl_annealing_steps"),
-    *("num_importance_samples", "latent_dim", "separate_kernels", "inner_noise"),
+    *("num_importance_samples", "latent_dim", *OF_LATENT_VARIABLE_MODELS),
 )
 register_model(
     "dwp:sghmc",

@@ -36,6 +36,7 @@ NOT_IN_OLDER_KEYS = {
     "gwi.covariance": "svgp",
     "separate_kernels": False,
     "inner_noise": None,
+    "num_marginal_points": 0,
 }
 """Settings that a key leaves out where they have these values, as in rows from before there were such."""
 

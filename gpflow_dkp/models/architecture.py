@@ -19,6 +19,11 @@ from .from_data import cluster, kernel_maker
 CLUSTERED_ROWS = 10_000
 """Rows that are clustered, at most."""
 
+FARTHEST_START = 1_000.0
+"""Factor by which a kernel's parameter that a search found may differ from its usual start.
+
+The marginal likelihood of columns that do not matter has no optimum, and training no way back from 1e8."""
+
 INNER_Q_SQRT = 1e-5
 """Starting scale of an inner layer's `q_sqrt`: nearly deterministic."""
 
@@ -109,6 +114,15 @@ def build_layers(
         projection = np.pad(directions, ((0, columns - num_features), (0, 0)))
         layers.append(_inner_layer(kernels, Z, projection, whiten=whiten))
     return layers
+
+
+def start_kernel(kernel: Kernel, start: Kernel) -> None:
+    """Give a kernel the values of one of its first columns alone; of the other columns it keeps its own."""
+    for own, found in zip(kernel.parameters, start.parameters, strict=True):
+        value, usual = found.numpy(), own.numpy()
+        if value.ndim:
+            value = np.append(value, usual[len(value) :])
+        own.assign(np.clip(value, usual / FARTHEST_START, usual * FARTHEST_START))
 
 
 def _inner_layer(

@@ -114,7 +114,7 @@ def num_latent_gps_for(likelihood: Likelihood, Y: np.ndarray | tf.Tensor) -> int
     """
     check_likelihood(likelihood)
     columns = Y.shape[-1]
-    of_outputs = columns - _index_columns(likelihood)
+    of_outputs = columns - num_index_columns(likelihood)
     num_latent_gps = _latent_dim(likelihood) or max(1, of_outputs)
     check_target_columns(likelihood, num_latent_gps, Y)
     return num_latent_gps
@@ -134,11 +134,11 @@ def check_target_columns(
         )
 
 
-def _index_columns(likelihood: Likelihood) -> int:
+def num_index_columns(likelihood: Likelihood) -> int:
     """Columns of Y that say which likelihood is a row's."""
     if not isinstance(likelihood, SwitchedLikelihood):
         return 0
-    return 1 + _index_columns(likelihood.likelihoods[0])
+    return 1 + num_index_columns(likelihood.likelihoods[0])
 
 
 def _latent_dim(likelihood: Likelihood) -> int | None:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel, SeparateIndependent
-from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, MultiClass, Softmax
+from gpflow.likelihoods import Gaussian, Likelihood
 from typing_extensions import Self
 
 from ..checks import (
@@ -28,11 +28,10 @@ from .checks import (
     check_arrays,
     check_likelihood,
     check_num_latent_gps,
-    check_targets,
     kernels_of_outputs,
 )
 from .from_data import KERNELS, cluster, logarithmic_parameters
-from .marginal_likelihood import marginal_likelihood_start
+from .marginal_likelihood import latent_targets, marginal_likelihood_start
 
 
 class GWIFromData:
@@ -200,31 +199,3 @@ def start_kernels(
         for child, of_child in parts
     ]
     return float(np.mean(found))
-
-
-def latent_targets(likelihood: Likelihood | None, Y: np.ndarray) -> np.ndarray:
-    """What the latent functions start to regress on [N, P]: Y [N, P], or one normalised indicator a class.
-
-    The mean of an indicator of J equally frequent classes is 0 and its variance 1, as of other targets: at
-    scales below that the probability that a class' function is the largest has no slope far from the truth,
-    and a network's class that starts wrong is never predicted. Of `Bernoulli` it is -1 or 1.
-
-    :param likelihood: None for a Gaussian one.
-    :raises ValueError: for targets that the likelihood does not take, or labels of one class.
-    """
-    if likelihood is None:
-        return Y
-    check_targets(likelihood, Y)
-    if isinstance(likelihood, (MultiClass, Softmax, Bernoulli)) and np.ptp(Y) == 0:
-        raise ValueError(
-            f"data: got labels of one class, {Y[0, 0]:g}, needs at least 2 to tell apart"
-        )
-    if isinstance(likelihood, Bernoulli):
-        return 2.0 * Y - 1.0
-    if not isinstance(likelihood, (MultiClass, Softmax)):
-        return Y
-    if Y.shape[1] != 1:
-        raise ValueError(f"data: got Y {Y.shape}, needs one column of labels")
-    num_classes = likelihood.num_classes
-    indicators = np.eye(num_classes, dtype=Y.dtype)[Y[:, 0].astype(int)]
-    return (num_classes * indicators - 1.0) / np.sqrt(num_classes - 1.0)

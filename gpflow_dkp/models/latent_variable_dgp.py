@@ -25,15 +25,20 @@ from ..layers.features.latent_variable import (
 )
 from ..parallel import map_over_samples
 from ..random import PartOfSeed, Seed, as_seed, fold_in, normal, split
-from .architecture import build_layers
+from .architecture import build_layers, start_kernel
 from .base import EVERY_LAYER_FINITE, MonteCarloModel, all_finite
 from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
 from .checks import check_shapes as check_data_shapes
+from .from_data import logarithmic_parameters
 from .latent_samples import LatentSamples, resample
+from .marginal_likelihood import MIN_NOISE, regression_start
 from .posterior import PREDICTION_BATCH, in_batches
 from .sampled_likelihood import of_likelihood
 
 INFERENCES = ("vi", "iwvi", "iwvi-sampled", "iwvi-independent")
+
+START_NOISE = 0.01
+"""Variance of the Gaussian likelihood at the start, at most."""
 
 LATENT_CANDIDATES = 100
 """Draws of a point's latent variables of which a posterior sample is one."""
@@ -135,6 +140,7 @@ class LatentVariableDGP(MonteCarloModel):
         separate_kernels: bool = False,
         inner_noise: float | None = None,
         keep_latents: bool = False,
+        num_marginal_points: int = 500,
         likelihood: Likelihood | None = None,
         seed: int = 0,
         **settings: Any,
@@ -144,7 +150,11 @@ class LatentVariableDGP(MonteCarloModel):
         Kernels with ARD, those of inner layers with a fixed variance, inducing points at the centres of
         a k-means clustering of the inputs, inner GP layers that map D columns to D through
         `num_inner_gps` GPs in the inputs' leading principal directions, added to the identity, and start
-        nearly deterministic; a Gaussian likelihood of variance 0.01.
+        nearly deterministic; a Gaussian likelihood of variance 0.01 or less. The logarithms of these
+        positive parameters are trained.
+
+        Unlike the paper's, the last kernel starts as that of GP regression on some of the data, by its
+        marginal likelihood: where few of many features matter, training alone often misses them.
 
         :param architecture: LV and GP joined by hyphens, such as "LV-GP-GP"; GP last.
         :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
@@ -159,6 +169,10 @@ class LatentVariableDGP(MonteCarloModel):
             kernel's own, and learned; None for none.
         :param keep_latents: an inner layer passes the latent variables before it on, and not the moved inputs
             alone: as the code of the paper's figure 1 does, that of its table 1 does not.
+        :param num_marginal_points: rows for the marginal likelihood; 0 for the paper's start, lengthscales of
+            the square root of the number of columns. A GPflow kernel is taken as it is.
+        :param likelihood: default Gaussian, of the noise variance found if it is below 0.01, and of 0.01
+            otherwise: a larger one would explain away what latent variables are for.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
@@ -167,26 +181,48 @@ class LatentVariableDGP(MonteCarloModel):
             raise ValueError(f"data: got {brief(data)}, needs a pair (X, Y)")
         X, Y = data
         check_data_shapes(X, Y)
-        likelihood = likelihood or gpflow.likelihoods.Gaussian(0.01)
-        check_targets(likelihood, Y)
-        layers = build_layers(
-            architecture,
-            X,
-            Y,
-            num_outputs=num_latent_gps_for(likelihood, Y),
-            num_inducing=num_inducing,
-            latent_dim=latent_dim,
-            latent_variance=latent_variance,
-            num_inner_gps=num_inner_gps,
-            amortised=amortised,
-            whiten=whiten,
-            kernel=kernel,
-            separate_kernels=separate_kernels,
-            inner_noise=inner_noise,
-            keep_latents=keep_latents,
-            seed=seed,
-        )
-        return cls(layers, likelihood, **settings)
+        check_targets(likelihood or gpflow.likelihoods.Gaussian(), Y)
+        if not np.array_equal(num_marginal_points, 0):
+            check_positive_integer("num_marginal_points", num_marginal_points)
+        with logarithmic_parameters():
+            own_likelihood = likelihood or gpflow.likelihoods.Gaussian(START_NOISE)
+            layers = build_layers(
+                architecture,
+                X,
+                Y,
+                num_outputs=num_latent_gps_for(own_likelihood, Y),
+                num_inducing=num_inducing,
+                latent_dim=latent_dim,
+                latent_variance=latent_variance,
+                num_inner_gps=num_inner_gps,
+                amortised=amortised,
+                whiten=whiten,
+                kernel=kernel,
+                separate_kernels=separate_kernels,
+                inner_noise=inner_noise,
+                keep_latents=keep_latents,
+                seed=seed,
+            )
+        model = cls(layers, own_likelihood, **settings)
+        if num_marginal_points and isinstance(kernel, str):
+            found, noise_variance = regression_start(
+                kernel, likelihood, X, Y, num_points=num_marginal_points, seed=seed
+            )
+            model.start_at_regression(found, noise_variance if likelihood is None else None)
+        return model
+
+    def start_at_regression(self, kernel: Kernel, noise_variance: float | None) -> None:
+        """Start at what GP regression of normalised targets has found.
+
+        The last kernel takes the values of the observed columns, within a factor of 1 000 of its own.
+
+        :param kernel: of the last one's class, of X's columns alone.
+        :param noise_variance: for the Gaussian likelihood, which takes one between 1e-4 and 0.01; None leaves
+            the likelihood as it is.
+        """
+        start_kernel(self.output_layer.kernel, kernel)
+        if noise_variance is not None:
+            self.likelihood.variance.assign(np.clip(noise_variance, MIN_NOISE, START_NOISE))
 
     @classmethod
     def from_data(cls, X: np.ndarray, Y: np.ndarray, *, depth: int = 2, **settings: Any) -> Self:

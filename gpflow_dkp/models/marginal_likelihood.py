@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import gpflow
 import numpy as np
 import scipy.optimize
 import tensorflow as tf
 from gpflow.kernels import Combination, Kernel, Stationary
+from gpflow.likelihoods import Bernoulli, Likelihood, MultiClass, Softmax
 from gpflow.utilities import add_likelihood_noise_cov
 
 from ..checks import check_positive_integer
 from ..linalg import half_logdet, positive_definite, solve
+from .checks import check_arrays, check_targets, num_index_columns
+from .from_data import kernel_maker, logarithmic_parameters
 
 MIN_NOISE = 1e-4
 """Least noise variance of a search, relative to the targets'.
@@ -85,6 +89,62 @@ def least_noise(Y: np.ndarray) -> float:
     """The least noise variance of a search on targets [N, P]."""
     of_gpflow = gpflow.config.default_likelihood_positive_minimum()
     return max(MIN_NOISE * float(np.mean(np.var(Y, 0))), 2.0 * of_gpflow)
+
+
+def latent_targets(likelihood: Likelihood | None, Y: np.ndarray) -> np.ndarray:
+    """What the latent functions start to regress on [N, P]: Y [N, P], or one normalised indicator a class.
+
+    The mean of an indicator of J equally frequent classes is 0 and its variance 1, as of other targets: at
+    scales below that the probability that a class' function is the largest has no slope far from the truth,
+    and a network's class that starts wrong is never predicted. Of `Bernoulli` it is -1 or 1. The index of a
+    `SwitchedLikelihood` is no target.
+
+    :param likelihood: None for a Gaussian one.
+    :raises ValueError: for targets that the likelihood does not take, or labels of one class.
+    """
+    if likelihood is None:
+        return Y
+    check_targets(likelihood, Y)
+    if isinstance(likelihood, (MultiClass, Softmax, Bernoulli)) and np.ptp(Y) == 0:
+        raise ValueError(
+            f"data: got labels of one class, {Y[0, 0]:g}, needs at least 2 to tell apart"
+        )
+    if isinstance(likelihood, Bernoulli):
+        return 2.0 * Y - 1.0
+    if not isinstance(likelihood, (MultiClass, Softmax)):
+        return Y[:, : Y.shape[1] - num_index_columns(likelihood)]
+    if Y.shape[1] != 1:
+        raise ValueError(f"data: got Y {Y.shape}, needs one column of labels")
+    num_classes = likelihood.num_classes
+    indicators = np.eye(num_classes, dtype=Y.dtype)[Y[:, 0].astype(int)]
+    return (num_classes * indicators - 1.0) / np.sqrt(num_classes - 1.0)
+
+
+def regression_start(
+    kernel: str,
+    likelihood: Likelihood | None,
+    X: np.ndarray,
+    Y: np.ndarray,
+    *,
+    num_points: int,
+    seed: int,
+    search: Callable[..., float] | None = None,
+) -> tuple[Kernel, float]:
+    """A kernel of X [N, D] by the marginal likelihood of some of the data, and its noise variance.
+
+    Whatever the likelihood, it is that of GP regression, on the normalised `latent_targets`.
+
+    :param kernel: a name in `KERNELS`.
+    :param likelihood: None for a Gaussian one.
+    :param num_points: rows taken at random.
+    :param search: of (kernel, X, Y, seed=), in the place of `marginal_likelihood_start`.
+    """
+    with logarithmic_parameters():
+        found = kernel_maker(kernel)(X.shape[1])
+    X, Y = check_arrays(*some_rows(X, latent_targets(likelihood, Y), num_points, seed))
+    Y = (Y - np.mean(Y, 0)) / np.where(np.ptp(Y, 0) > 0.0, np.std(Y, 0), 1.0)
+    search = search or partial(marginal_likelihood_start, num_points=num_points)
+    return found, search(found, X, Y, seed=seed)
 
 
 class Regression(gpflow.models.GPR):

@@ -13,13 +13,13 @@ from gpflow.likelihoods import Likelihood
 from ..checks import check_choice, check_flag
 from ..models import DGP, DIWP, DWP, GWI, NNGP, LatentVariableDGP, MonteCarloModel
 from ..models.from_data import DeepModel, kernel_maker, logarithmic_parameters
-from ..models.gwi_from_data import latent_targets
+from ..models.marginal_likelihood import latent_targets, regression_start
 from ..selection import Network, Training, select_gwi
 from ..training import History
 from .base import BUILDING_ROWS, Estimator
 from .choice import candidates_of, compare
 from .classification import Classifier
-from .compiled import fit_by_marginal_likelihood
+from .compiled import MARGINAL_POINTS, fit_by_marginal_likelihood
 from .regression import Regressor
 
 
@@ -315,12 +315,24 @@ class LatentVariableDGPRegressor(Regressor):
             num_inducing=self.num_inducing,
             latent_dim=self.latent_dim,
             kernel=self.kernel,
+            num_marginal_points=0,
             likelihood=likelihood,
             seed=seed,
             inference=self.inference,
             num_importance_samples=self.num_importance_samples,
             num_samples=self.num_samples,
         )
+        if isinstance(self.kernel, str):
+            found, noise_variance = regression_start(
+                self.kernel,
+                likelihood,
+                X,
+                Y,
+                num_points=MARGINAL_POINTS,
+                seed=seed,
+                search=fit_by_marginal_likelihood,
+            )
+            model.start_at_regression(found, noise_variance if likelihood is None else None)
         for layer in model.layers:
             if getattr(layer, "projection", None) is not None:
                 # The data's directions, which a compiled function would otherwise keep as a constant.

@@ -58,7 +58,12 @@ GOOD: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     ),
     "LatentVariableDGP.from_architecture": (
         models.LatentVariableDGP.from_architecture,
-        lambda: {"architecture": "LV-GP", "data": DATA, "num_inducing": 4},
+        lambda: {
+            "architecture": "LV-GP",
+            "data": DATA,
+            "num_inducing": 4,
+            "num_marginal_points": 0,
+        },
     ),
     "SGHMCDGP": (
         models.SGHMCDGP,

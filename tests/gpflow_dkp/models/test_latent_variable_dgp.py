@@ -698,7 +698,9 @@ TOY = toy_data()
     ],
 )
 def test_layers_of_an_architecture(architecture: str, columns: list[int | None]) -> None:
-    model = LatentVariableDGP.from_architecture(architecture, TOY, num_inducing=6)
+    model = LatentVariableDGP.from_architecture(
+        architecture, TOY, num_inducing=6, num_marginal_points=0
+    )
     assert len(model.layers) == len(columns)
     assert model.num_features == 3
     for layer, width in zip(model.layers, columns, strict=True):
