@@ -209,6 +209,7 @@ def _trained_as_published(
         num_inner_gps=1,
         amortised=False,
         keep_latents=True,
+        num_marginal_points=0,
         likelihood=Gaussian(0.1),
         inference="vi",
         num_data=len(X),

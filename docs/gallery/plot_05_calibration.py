@@ -52,8 +52,8 @@ axes[0].set_ylabel("density over the test points")
 # Left and middle: the transforms of 2000 test points, and in grey the 95 % range of a bar of a
 # calibrated forecast. The exact GP's hump says too wide on most points, its raised ends too narrow
 # on others. Right: how often 90 % intervals hold the target, by x. The GP's are too wide on the
-# left and too narrow on the right; the LV-GP's follow the noise, and are too wide only where it is
-# least.
+# left and too narrow on the right; the LV-GP's follow the noise, too wide where it is least and
+# somewhat too narrow next to that.
 axes[2].axhline(0.9, color="k", linewidth=1.0)
 axes[2].set(title="covered by 90 % intervals", xlabel="x", ylabel="fraction", ylim=(0.5, 1.02))
 axes[2].legend(loc="lower left")

@@ -214,7 +214,8 @@ class LatentVariableDGP(MonteCarloModel):
     def start_at_regression(self, kernel: Kernel, noise_variance: float | None) -> None:
         """Start at what GP regression of normalised targets has found.
 
-        The last kernel takes the values of the observed columns, within a factor of 1 000 of its own.
+        The last kernel takes the values of the observed columns, within a factor of 1 000 of its own; its
+        variance does not fall.
 
         :param kernel: of the last one's class, of X's columns alone.
         :param noise_variance: for the Gaussian likelihood, which takes one between 1e-4 and 0.01; None leaves
