@@ -117,16 +117,12 @@ def build_layers(
 
 
 def start_kernel(kernel: Kernel, start: Kernel) -> None:
-    """Give a kernel the values of one of its first columns alone; of the other columns it keeps its own.
-
-    Its variance does not fall: latent variables are to explain what is noise to regression.
-    """
+    """Give a kernel the values of one of its first columns alone; of the other columns it keeps its own."""
     for own, found in zip(kernel.parameters, start.parameters, strict=True):
         value, usual = found.numpy(), own.numpy()
         if value.ndim:
             value = np.append(value, usual[len(value) :])
-        least = usual if own is kernel.variance else usual / FARTHEST_START
-        own.assign(np.clip(value, least, usual * FARTHEST_START))
+        own.assign(np.clip(value, usual / FARTHEST_START, usual * FARTHEST_START))
 
 
 def _inner_layer(

@@ -40,6 +40,9 @@ INFERENCES = ("vi", "iwvi", "iwvi-sampled", "iwvi-independent")
 START_NOISE = 0.01
 """Variance of the Gaussian likelihood at the start, at most."""
 
+MOST_NOISE = 0.5
+"""Of the targets' variance, with which GP regression still says how the functions start."""
+
 LATENT_CANDIDATES = 100
 """Draws of a point's latent variables of which a posterior sample is one."""
 
@@ -154,7 +157,8 @@ class LatentVariableDGP(MonteCarloModel):
         positive parameters are trained.
 
         Unlike the paper's, the last kernel starts as that of GP regression on some of the data, by its
-        marginal likelihood: where few of many features matter, training alone often misses them.
+        marginal likelihood: where few of many features matter, training alone often misses them. It does
+        not where regression finds more noise than function.
 
         :param architecture: LV and GP joined by hyphens, such as "LV-GP-GP"; GP last.
         :param data: X and Y; of more than 10 000 rows a random 10 000 are clustered.
@@ -208,21 +212,25 @@ class LatentVariableDGP(MonteCarloModel):
             found, noise_variance = regression_start(
                 kernel, likelihood, X, Y, num_points=num_marginal_points, seed=seed
             )
-            model.start_at_regression(found, noise_variance if likelihood is None else None)
+            model.start_at_regression(found, noise_variance, change_noise=likelihood is None)
         return model
 
-    def start_at_regression(self, kernel: Kernel, noise_variance: float | None) -> None:
+    def start_at_regression(
+        self, kernel: Kernel, noise_variance: float, *, change_noise: bool
+    ) -> None:
         """Start at what GP regression of normalised targets has found.
 
-        The last kernel takes the values of the observed columns, within a factor of 1 000 of its own; its
-        variance does not fall.
+        The last kernel takes the values of the observed columns, within a factor of 1 000 of its own. What is
+        mostly noise to regression, such as several modes, says little of the functions, and changes nothing.
 
         :param kernel: of the last one's class, of X's columns alone.
-        :param noise_variance: for the Gaussian likelihood, which takes one between 1e-4 and 0.01; None leaves
-            the likelihood as it is.
+        :param noise_variance: that goes with it.
+        :param change_noise: the Gaussian likelihood takes it, if it is between 1e-4 and 0.01, or the nearer.
         """
+        if noise_variance > MOST_NOISE:
+            return
         start_kernel(self.output_layer.kernel, kernel)
-        if noise_variance is not None:
+        if change_noise:
             self.likelihood.variance.assign(np.clip(noise_variance, MIN_NOISE, START_NOISE))
 
     @classmethod

@@ -332,7 +332,7 @@ class LatentVariableDGPRegressor(Regressor):
                 seed=seed,
                 search=fit_by_marginal_likelihood,
             )
-            model.start_at_regression(found, noise_variance if likelihood is None else None)
+            model.start_at_regression(found, noise_variance, change_noise=likelihood is None)
         for layer in model.layers:
             if getattr(layer, "projection", None) is not None:
                 # The data's directions, which a compiled function would otherwise keep as a constant.
