@@ -108,7 +108,8 @@ class SGHMCDGP(SampledModel):
         """As many GP layers as `depth` for X [N, D] and Y [N, P], both normalised, as [ICML19] has them.
 
         Kernels, inducing points, projections and mean functions are those of
-        `LatentVariableDGP.from_architecture`, and so are the arguments; the chain starts at v = 0.
+        `LatentVariableDGP.from_architecture` with `num_marginal_points=0`, and so are the arguments; the
+        chain starts at v = 0.
 
         :param num_inducing: M of each layer.
         :param num_inner_gps: at most; no more than X has columns.
