@@ -180,6 +180,7 @@ class LatentVariableDGP(MonteCarloModel):
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
+        :raises ValueError: for data that the likelihood does not take, or labels of one class to search by.
         """
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise ValueError(f"data: got {brief(data)}, needs a pair (X, Y)")
@@ -209,27 +210,33 @@ class LatentVariableDGP(MonteCarloModel):
             )
         model = cls(layers, own_likelihood, **settings)
         if num_marginal_points and isinstance(kernel, str):
-            found, noise_variance = regression_start(
-                kernel, likelihood, X, Y, num_points=num_marginal_points, seed=seed
+            model.start_at_regression(
+                (X, Y),
+                kernel,
+                num_points=num_marginal_points,
+                seed=seed,
+                change_noise=likelihood is None,
             )
-            model.start_at_regression(found, noise_variance, change_noise=likelihood is None)
         return model
 
     def start_at_regression(
-        self, kernel: Kernel, noise_variance: float, *, change_noise: bool
+        self, data: RegressionData, kernel: str, *, change_noise: bool, **how: Any
     ) -> None:
-        """Start at what GP regression of normalised targets has found.
+        """Start at the optimum of GP regression on some of the data ([NeurIPS22] equation 76).
 
         The last kernel takes the values of the observed columns, within a factor of 1 000 of its own. What is
         mostly noise to regression, such as several modes, says little of the functions, and changes nothing.
 
-        :param kernel: of the last one's class, of X's columns alone.
-        :param noise_variance: that goes with it.
-        :param change_noise: the Gaussian likelihood takes it, if it is between 1e-4 and 0.01, or the nearer.
+        :param data: X [N, D] and Y [N, P].
+        :param kernel: the last one's name.
+        :param change_noise: the Gaussian likelihood takes the noise found, or the nearest from 1e-4 to 0.01.
+        :param how: `num_points`, `seed` and `search` of `regression_start`.
+        :raises ValueError: the labels are of one class.
         """
+        found, noise_variance = regression_start(kernel, self.likelihood, *data, **how)
         if noise_variance > MOST_NOISE:
             return
-        start_kernel(self.output_layer.kernel, kernel)
+        start_kernel(self.output_layer.kernel, found)
         if change_noise:
             self.likelihood.variance.assign(np.clip(noise_variance, MIN_NOISE, START_NOISE))
 

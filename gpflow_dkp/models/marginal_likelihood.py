@@ -122,7 +122,7 @@ def latent_targets(likelihood: Likelihood | None, Y: np.ndarray) -> np.ndarray:
 
 def regression_start(
     kernel: str,
-    likelihood: Likelihood | None,
+    likelihood: Likelihood,
     X: np.ndarray,
     Y: np.ndarray,
     *,
@@ -132,16 +132,16 @@ def regression_start(
 ) -> tuple[Kernel, float]:
     """A kernel of X [N, D] by the marginal likelihood of some of the data, and its noise variance.
 
-    Whatever the likelihood, it is that of GP regression, on the normalised `latent_targets`.
+    Whatever the likelihood, it is that of GP regression, on the normalised `latent_targets` of Y [N, P].
 
     :param kernel: a name in `KERNELS`.
-    :param likelihood: None for a Gaussian one.
     :param num_points: rows taken at random.
     :param search: of (kernel, X, Y, seed=), in the place of `marginal_likelihood_start`.
     """
     with logarithmic_parameters():
         found = kernel_maker(kernel)(X.shape[1])
-    X, Y = check_arrays(*some_rows(X, latent_targets(likelihood, Y), num_points, seed))
+    rows = some_rows(X, latent_targets(likelihood, Y), num_points, seed)
+    X, Y = check_arrays(*rows, min_rows=1)
     Y = (Y - np.mean(Y, 0)) / np.where(np.ptp(Y, 0) > 0.0, np.std(Y, 0), 1.0)
     search = search or partial(marginal_likelihood_start, num_points=num_points)
     return found, search(found, X, Y, seed=seed)

@@ -13,7 +13,7 @@ from gpflow.likelihoods import Likelihood
 from ..checks import check_choice, check_flag
 from ..models import DGP, DIWP, DWP, GWI, NNGP, LatentVariableDGP, MonteCarloModel
 from ..models.from_data import DeepModel, kernel_maker, logarithmic_parameters
-from ..models.marginal_likelihood import latent_targets, regression_start
+from ..models.marginal_likelihood import latent_targets
 from ..selection import Network, Training, select_gwi
 from ..training import History
 from .base import BUILDING_ROWS, Estimator
@@ -323,16 +323,14 @@ class LatentVariableDGPRegressor(Regressor):
             num_samples=self.num_samples,
         )
         if isinstance(self.kernel, str):
-            found, noise_variance = regression_start(
+            model.start_at_regression(
+                (X, Y),
                 self.kernel,
-                likelihood,
-                X,
-                Y,
                 num_points=MARGINAL_POINTS,
                 seed=seed,
                 search=fit_by_marginal_likelihood,
+                change_noise=likelihood is None,
             )
-            model.start_at_regression(found, noise_variance, change_noise=likelihood is None)
         for layer in model.layers:
             if getattr(layer, "projection", None) is not None:
                 # The data's directions, which a compiled function would otherwise keep as a constant.

@@ -35,15 +35,18 @@ def test_a_sparse_gp_starts_at_the_optimum_of_regression() -> None:
     expected = regression()
     model = LatentVariableDGP.from_architecture("GP", (X, QUIET), num_inducing=N, num_data=N)
     kernel = model.output_layer.kernel
-    np.testing.assert_allclose(kernel.variance, expected.kernel.variance, rtol=0.02)
-    np.testing.assert_allclose(kernel.lengthscales[:2], expected.kernel.lengthscales[:2], rtol=0.02)
+    np.testing.assert_allclose(kernel.variance, expected.kernel.variance, rtol=1e-3)
+    np.testing.assert_allclose(kernel.lengthscales[:2], expected.kernel.lengthscales[:2], rtol=1e-3)
     assert kernel.lengthscales[2] > 10.0
-    np.testing.assert_allclose(model.likelihood.variance, expected.likelihood.variance, rtol=0.02)
+    np.testing.assert_allclose(model.likelihood.variance, expected.likelihood.variance, rtol=1e-3)
     assert 1e-4 < float(expected.likelihood.variance.numpy()) < 0.01
     settings = {"num_steps": 1, "learning_rate": 1e-12, "kl_annealing_steps": 0}
     fit(model, (X, QUIET), natural_gradient=1.0, progress=False, schedule="paper", **settings)
-    evidence = float(expected.log_marginal_likelihood())
-    np.testing.assert_allclose(model.elbo((X, QUIET)), evidence, atol=0.05)
+    own = gpflow.models.GPR((X, QUIET), kernel, likelihood=model.likelihood)
+    np.testing.assert_allclose(model.elbo((X, QUIET)), own.log_marginal_likelihood(), atol=5e-3)
+    # The last lengthscale is bounded, at a price of 0.03.
+    best = float(expected.log_marginal_likelihood())
+    assert best - 0.04 < float(own.log_marginal_likelihood()) <= best
 
 
 @pytest.mark.parametrize("architecture", ["LV-GP", "GP-GP", "LV-GP-GP"])
