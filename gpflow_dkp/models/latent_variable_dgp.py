@@ -176,7 +176,8 @@ class LatentVariableDGP(MonteCarloModel):
         :param num_marginal_points: rows for the marginal likelihood; 0 for the paper's start, lengthscales of
             the square root of the number of columns. A GPflow kernel is taken as it is.
         :param likelihood: default Gaussian, of the noise variance found if it is below 0.01, and of 0.01
-            otherwise: a larger one would explain away what latent variables are for.
+            otherwise: a larger one would explain away what latent variables are for. It is 0.01 too where the
+            search ends at its least noise.
         :param amortised: an encoder for each latent-variable layer, else free parameters of each point.
         :param seed: of the clustering and the random starting values.
         :param settings: further arguments of the constructor.
@@ -229,7 +230,8 @@ class LatentVariableDGP(MonteCarloModel):
 
         :param data: X [N, D] and Y [N, P].
         :param kernel: the last one's name.
-        :param change_noise: the Gaussian likelihood takes the noise found, or the nearest from 1e-4 to 0.01.
+        :param change_noise: the Gaussian likelihood takes the noise found if it is below 0.01. At the
+            search's least none was found, only that the rows have a function through them.
         :param how: `num_points`, `seed` and `search` of `regression_start`.
         :raises ValueError: the labels are of one class.
         """
@@ -237,8 +239,8 @@ class LatentVariableDGP(MonteCarloModel):
         if noise_variance > MOST_NOISE:
             return
         start_kernel(self.output_layer.kernel, found)
-        if change_noise:
-            self.likelihood.variance.assign(np.clip(noise_variance, MIN_NOISE, START_NOISE))
+        if change_noise and 2.0 * MIN_NOISE < noise_variance < START_NOISE:
+            self.likelihood.variance.assign(noise_variance)
 
     @classmethod
     def from_data(cls, X: np.ndarray, Y: np.ndarray, *, depth: int = 2, **settings: Any) -> Self:

@@ -24,6 +24,9 @@ MIN_NOISE = 1e-4
 
 Without it, targets without noise that a smooth function gives lead to kernels of variance 1e20."""
 
+MORE_NOISE = 5.0
+"""A second search starts with so many times the noise."""
+
 MIN_LENGTHSCALE = 0.01
 """Least lengthscale that is kept, in standard deviations of its column.
 
@@ -195,13 +198,37 @@ class MarginalLikelihood:
     def maximise(
         self, X: np.ndarray, Y: np.ndarray, *, noise_variance: float, max_iterations: int
     ) -> float:
-        """Fit the kernel to X [N, D] and Y [N, P], and return the noise variance found."""
+        """Fit the kernel to X [N, D] and Y [N, P], and return the noise variance found.
+
+        If that is the least, a second search starts with more, and the better of the two stays: a kernel that
+        passes through every target is an optimum, and of few targets of many features often a poor one.
+        """
         for variable, part in zip(self._data, (X, Y), strict=True):
             variable.assign(part)
-        variance = self._model.likelihood.variance
-        variance.assign(max(noise_variance, 10.0 * self._least))
-        minimise(self._optimizer, self._loss, self._model.trainable_variables, max_iterations)
+        noise_variance = max(noise_variance, 10.0 * self._least)
+        start = self._values()
+        found = self._search(noise_variance, max_iterations)
+        if found < 2.0 * self._least:
+            first, loss = self._values(), float(self._loss())
+            self._assign(start)
+            again = self._search(MORE_NOISE * noise_variance, max_iterations)
+            if float(self._loss()) < loss:
+                return again
+            self._assign(first)
+        return found
+
+    def _search(self, noise_variance: float, max_iterations: int) -> float:
+        variables, variance = self._model.trainable_variables, self._model.likelihood.variance
+        variance.assign(noise_variance)
+        minimise(self._optimizer, self._loss, variables, max_iterations)
         return float(variance.numpy())
+
+    def _values(self) -> list[np.ndarray]:
+        return [variable.numpy() for variable in self._model.trainable_variables]
+
+    def _assign(self, values: list[np.ndarray]) -> None:
+        for variable, value in zip(self._model.trainable_variables, values, strict=True):
+            variable.assign(value)
 
 
 def minimise(

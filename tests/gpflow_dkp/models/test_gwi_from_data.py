@@ -276,6 +276,44 @@ def test_marginal_likelihood_start_is_at_the_optimum() -> None:
     assert not np.allclose(few.lengthscales, found, rtol=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("num_features", "num_data", "seed", "noise_found"), [(8, 40, 3, 0.035), (32, 100, 2, 1e-4)]
+)
+def test_marginal_likelihood_start_keeps_the_better_of_two_optima(
+    num_features: int, num_data: int, seed: int, noise_found: float
+) -> None:
+    """Of few targets of many features one passes through all: once the worse, once the better."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.standard_normal((num_data, num_features))
+    targets = np.sin(2.0 * inputs[:, :1]) * inputs[:, 1:2]
+    targets += 0.2 * rng.standard_normal(targets.shape)
+    targets = (targets - np.mean(targets)) / np.std(targets)
+
+    def kernel() -> SquaredExponential:
+        return SquaredExponential(1.0, np.full(num_features, np.sqrt(num_features)))
+
+    def evidence(kernel: SquaredExponential, noise: float) -> float:
+        model = gpflow.models.GPR((inputs, targets), kernel, noise_variance=noise)
+        return float(model.log_marginal_likelihood()) / num_data
+
+    def by_gpflow(noise: float) -> tuple[float, float]:
+        likelihood = gpflow.likelihoods.Gaussian(noise, variance_lower_bound=1e-4)
+        model = gpflow.models.GPR((inputs, targets), kernel(), likelihood=likelihood)
+        gpflow.optimizers.Scipy().minimize(
+            model.training_loss, model.trainable_variables, options={"maxiter": 100}
+        )
+        found = float(likelihood.variance.numpy())
+        return evidence(model.kernel, found), found
+
+    optima = [by_gpflow(noise) for noise in (0.1, 0.5)]
+    assert optima[0][1] < 1.1e-4  # the first passes through the targets
+    own = kernel()
+    noise = marginal_likelihood_start(own, inputs, targets)
+    assert noise == pytest.approx(noise_found, rel=0.1)
+    assert evidence(own, noise) > max(optima)[0] - 1e-3
+    assert abs(optima[0][0] - optima[1][0]) > 0.1
+
+
 def test_marginal_likelihood_start_goes_on_after_a_step_too_far() -> None:
     """Of a kernel whose covariance is NaN beyond a lengthscale that the search would step over."""
 

@@ -87,12 +87,12 @@ def test_positive_parameters_are_trained_by_their_logarithms() -> None:
     np.testing.assert_allclose(np.exp(likelihood.unconstrained_variable), likelihood, atol=2e-6)
 
 
-@pytest.mark.parametrize(("noise", "expected"), [(0.0, 1e-4), (0.3, 0.01), (2.0, 0.01)])
-def test_the_noise_starts_in_bounds(noise: float, expected: float) -> None:
+@pytest.mark.parametrize("noise", [0.0, 0.3, 2.0])
+def test_other_noise_than_was_found_starts_as_ever(noise: float) -> None:
     """Small, so that latent variables explain what noise would; what is mostly noise changes no kernel."""
     targets = SIGNAL + noise * np.random.default_rng(1).normal(size=(N, 1))
     model = LatentVariableDGP.from_architecture("LV-GP", (X, targets), num_inducing=7)
-    assert float(model.likelihood.variance.numpy()) == pytest.approx(expected, rel=1e-6)
+    assert float(model.likelihood.variance.numpy()) == pytest.approx(0.01, rel=1e-6)
     is_usual = np.allclose(model.output_layer.kernel.lengthscales, np.sqrt(D + 1), rtol=1e-6)
     assert is_usual is (noise > 1.0)
 
