@@ -206,29 +206,30 @@ class MarginalLikelihood:
         for variable, part in zip(self._data, (X, Y), strict=True):
             variable.assign(part)
         noise_variance = max(noise_variance, 10.0 * self._least)
-        start = self._values()
+        variables = self._model.trainable_variables
+        start = self._optimizer.pack_tensors(variables)
         found = self._search(noise_variance, max_iterations)
         if found < 2.0 * self._least:
-            first, loss = self._values(), float(self._loss())
-            self._assign(start)
+            loss, first = float(self._loss()), self._optimizer.pack_tensors(variables)
+            _assign(self._optimizer, variables, start)
             again = self._search(MORE_NOISE * noise_variance, max_iterations)
             if float(self._loss()) < loss:
                 return again
-            self._assign(first)
+            _assign(self._optimizer, variables, first)
         return found
 
     def _search(self, noise_variance: float, max_iterations: int) -> float:
-        variables, variance = self._model.trainable_variables, self._model.likelihood.variance
+        variance = self._model.likelihood.variance
         variance.assign(noise_variance)
-        minimise(self._optimizer, self._loss, variables, max_iterations)
+        minimise(self._optimizer, self._loss, self._model.trainable_variables, max_iterations)
         return float(variance.numpy())
 
-    def _values(self) -> list[np.ndarray]:
-        return [variable.numpy() for variable in self._model.trainable_variables]
 
-    def _assign(self, values: list[np.ndarray]) -> None:
-        for variable, value in zip(self._model.trainable_variables, values, strict=True):
-            variable.assign(value)
+def _assign(
+    optimizer: gpflow.optimizers.Scipy, variables: Sequence[tf.Variable], packed: np.ndarray
+) -> None:
+    """The values that `pack_tensors` gave."""
+    optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, packed))
 
 
 def minimise(
@@ -264,7 +265,7 @@ def minimise(
             )
             if found.fun <= best[0]:  # also not NaN
                 break
-        optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best[1]))
+        _assign(optimizer, variables, best[1])
         if best[0] == start:  # another search would be the same
             break
     return taken
