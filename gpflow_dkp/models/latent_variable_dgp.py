@@ -31,7 +31,7 @@ from .checks import check_outputs_of_layers, check_targets, num_latent_gps_for
 from .checks import check_shapes as check_data_shapes
 from .from_data import logarithmic_parameters
 from .latent_samples import LatentSamples, resample
-from .marginal_likelihood import MIN_NOISE, regression_start
+from .marginal_likelihood import MIN_NOISE, NEAR_LEAST, regression_start
 from .posterior import PREDICTION_BATCH, in_batches
 from .sampled_likelihood import of_likelihood
 
@@ -239,7 +239,7 @@ class LatentVariableDGP(MonteCarloModel):
         if noise_variance > MOST_NOISE:
             return
         start_kernel(self.output_layer.kernel, found)
-        if change_noise and 2.0 * MIN_NOISE < noise_variance < START_NOISE:
+        if change_noise and NEAR_LEAST * MIN_NOISE < noise_variance < START_NOISE:
             self.likelihood.variance.assign(noise_variance)
 
     @classmethod

@@ -24,6 +24,9 @@ MIN_NOISE = 1e-4
 
 Without it, targets without noise that a smooth function gives lead to kernels of variance 1e20."""
 
+NEAR_LEAST = 2.0
+"""A noise below so many times the least is none found: the function passes through every target."""
+
 MORE_NOISE = 5.0
 """A second search starts with so many times the noise."""
 
@@ -46,8 +49,8 @@ def marginal_likelihood_start(
 ) -> float:
     """Fit a kernel in place to some of the data by GP regression's marginal likelihood.
 
-    A search that fails leaves the best kernel that it saw. Lengthscales are at least a hundredth of their
-    column's standard deviation.
+    A search that fails leaves the best kernel that it saw; one that ends at the least noise is tried again
+    with more. Lengthscales are at least a hundredth of their column's standard deviation.
 
     [NeurIPS22] equation 76.
 
@@ -140,6 +143,7 @@ def regression_start(
     :param kernel: a name in `KERNELS`.
     :param num_points: rows taken at random.
     :param search: of (kernel, X, Y, seed=), in the place of `marginal_likelihood_start`.
+    :raises ValueError: for targets that the likelihood does not take, or labels of one class.
     """
     with logarithmic_parameters():
         found = kernel_maker(kernel)(X.shape[1])
@@ -209,7 +213,7 @@ class MarginalLikelihood:
         variables = self._model.trainable_variables
         start = self._optimizer.pack_tensors(variables)
         found = self._search(noise_variance, max_iterations)
-        if found < 2.0 * self._least:
+        if found < NEAR_LEAST * self._least:
             loss, first = float(self._loss()), self._optimizer.pack_tensors(variables)
             _assign(self._optimizer, variables, start)
             again = self._search(MORE_NOISE * noise_variance, max_iterations)

@@ -277,7 +277,7 @@ def test_marginal_likelihood_start_is_at_the_optimum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_features", "num_data", "seed", "noise_found"), [(8, 40, 3, 0.035), (32, 100, 2, 1e-4)]
+    ("num_features", "num_data", "seed", "noise_found"), [(8, 40, 3, 0.0349), (32, 100, 2, 1e-4)]
 )
 def test_marginal_likelihood_start_keeps_the_better_of_two_optima(
     num_features: int, num_data: int, seed: int, noise_found: float
@@ -309,8 +309,8 @@ def test_marginal_likelihood_start_keeps_the_better_of_two_optima(
     assert optima[0][1] < 1.1e-4  # the first passes through the targets
     own = kernel()
     noise = marginal_likelihood_start(own, inputs, targets)
-    assert noise == pytest.approx(noise_found, rel=0.1)
-    assert evidence(own, noise) > max(optima)[0] - 1e-3
+    assert noise == pytest.approx(noise_found, rel=0.01)
+    assert evidence(own, noise) > max(optima)[0] - 1e-4
     assert abs(optima[0][0] - optima[1][0]) > 0.1
 
 
