@@ -62,6 +62,15 @@ def spare_the_cache_of_bijectors() -> None:
     Bijector._call_forward = call_forward
 
 
+@functools.cache
+def spare_the_stacks_of_operations() -> None:
+    """Each operation of a graph keeps the stack that made it, which under pytest is deep."""
+    from tensorflow.python.util import tf_stack
+
+    stack = tf_stack.extract_stack()
+    tf_stack.extract_stack = lambda stacklevel=1: stack
+
+
 def set_seed() -> None:
     """`tf.random.set_seed(0)` where it makes a difference: it drops all kernels, 0.1 s to make anew.
     Also each hundredth time, for their memory, some MB a test.
@@ -82,6 +91,7 @@ def same_numbers_in_every_order(request: pytest.FixtureRequest) -> None:
         bits = rng.bit_generator
         bits.state = STATES.setdefault(request.module.__name__, bits.state)
     if "tensorflow" in sys.modules:
+        spare_the_stacks_of_operations()
         set_seed()
     if "tensorflow_probability" in sys.modules:
         spare_the_cache_of_bijectors()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -17,6 +17,14 @@ from gpflow_dkp.training.release import release
 from gpflow_dkp.training.sghmc import SGHMC
 
 K = tf.constant([[2.0, 0.5], [0.5, 1.0]], tf.float64)
+
+
+@pytest.fixture(autouse=True)
+def only_what_a_test_makes_is_collected() -> Iterator[None]:
+    """What the process has from other tests, some millions of objects, takes seconds to look through."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def of_bijector(K: tf.Tensor) -> tf.Tensor:
