@@ -101,6 +101,19 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: one that grows with the rows given, and the global log P - log Q."""
 
+    @check_shapes("weight: []", "return[0]: []", "return[1]: []", "return[2]: []")
+    def annealed_terms(
+        self, data: RegressionData, weight: tf.Tensor, **given: Any
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`elbo_terms`, and the first of them with its KL terms times `weight`.
+
+        It has some where rows have latent variables of their own.
+
+        :param given: arguments of `elbo_terms`.
+        """
+        expected, log_ratio = self.elbo_terms(data, **given)
+        return expected, log_ratio, expected
+
     @abc.abstractmethod
     def sample_layers(self, num_samples: int, seed: Seed) -> Any:
         """What the inducing points fix in every layer, for S samples: a nest of tensors."""

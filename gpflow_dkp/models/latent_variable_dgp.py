@@ -275,6 +275,22 @@ class LatentVariableDGP(MonteCarloModel):
         rows: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The two terms of `elbo`: the sum over the rows given, latent variables included; -KL of the GPs."""
+        how = {"num_samples": num_samples, "seed": seed, "rows": rows}
+        whole = tf.ones([], gpflow.default_float())
+        _, log_ratio, of_rows = self.annealed_terms(data, whole, **how)
+        return of_rows, log_ratio
+
+    @inherit_check_shapes
+    def annealed_terms(
+        self,
+        data: RegressionData,
+        weight: tf.Tensor,
+        *,
+        num_samples: int | None = None,
+        seed: Seed = None,
+        rows: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`elbo_terms`, and the first with log p - log q of the latent variables times `weight`."""
         X, Y = self.check_data(data)
         S = self._number_of_samples(num_samples)
         observed = Observed(X, tf.cast(Y, X.dtype), rows)
@@ -286,13 +302,14 @@ class LatentVariableDGP(MonteCarloModel):
         num_draws = 1 if self.inference == "vi" else self.num_importance_samples
         latents = _draw_each(posteriors, num_draws, for_latents, X)
         if self.inference == "vi":
-            local = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
-            local += sum(expected_log_ratio(*posterior) for posterior in posteriors)
-        elif self.doubly_reparametrised and latents:
-            local = self._doubly_reparametrised((X, Y), S, posteriors, latents, for_layers)
+            of_data = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
+            log_ratio = sum(expected_log_ratio(*posterior) for posterior in posteriors)
+            local, annealed = of_data + log_ratio, of_data + weight * log_ratio
         else:
-            local = _log_mean_exp(self._log_weights((X, Y), S, posteriors, latents, for_layers))
-        return tf.reduce_sum(local) / S, -self.prior_kl()
+            doubly = self.doubly_reparametrised and latents
+            of_rows = self._doubly_reparametrised if doubly else self._log_mean_weights
+            local, annealed = of_rows((X, Y), S, posteriors, latents, for_layers, weight)
+        return tf.reduce_sum(local) / S, -self.prior_kl(), tf.reduce_sum(annealed) / S
 
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
@@ -307,14 +324,31 @@ class LatentVariableDGP(MonteCarloModel):
         latents: Sequence[tf.Tensor],
         seed: tf.Tensor,
         **how: bool,
-    ) -> tf.Tensor:
-        """log of the importance weights [S N, K]; `how` as in `_expected_log_likelihoods`."""
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The log of the importance weights [S N, K] in two: of the data, and log p / q of the latents.
+
+        :param how: as in `_expected_log_likelihoods`.
+        """
         sampled = self.inference == "iwvi-sampled"
         of_data = self._sampled_log_likelihoods if sampled else self._expected_log_likelihoods
         value = of_data(data, num_samples, latents, seed, **how)
+        log_ratio = tf.zeros_like(value)
         for latent, (mean, variance) in zip(latents, posteriors, strict=True):
-            value += sampled_log_ratio(latent, mean, variance)
-        return value
+            log_ratio += sampled_log_ratio(latent, mean, variance)
+        return value, log_ratio
+
+    def _log_mean_weights(
+        self,
+        data: RegressionData,
+        num_samples: int,
+        posteriors: Sequence[MeanAndVariance],
+        latents: Sequence[tf.Tensor],
+        seed: tf.Tensor,
+        weight: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The log mean importance weight [S N], and with log p / q of the latents times `weight` []."""
+        of_data, log_ratio = self._log_weights(data, num_samples, posteriors, latents, seed)
+        return _log_mean_exp(of_data + log_ratio), _log_mean_exp(of_data + weight * log_ratio)
 
     def _doubly_reparametrised(
         self,
@@ -323,11 +357,13 @@ class LatentVariableDGP(MonteCarloModel):
         posteriors: Sequence[MeanAndVariance],
         latents: Sequence[tf.Tensor],
         seed: tf.Tensor,
-    ) -> tf.Tensor:
-        """The log mean weight [S N], with another estimate of its gradient in the posteriors' parameters.
+        weight: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """As `_log_mean_weights`, the second with another gradient in the posteriors' parameters.
 
-        With v_k the normalised weights, the gradient in the parameters phi of q is the expectation of
-        sum_k c_k dw_k/dphi with c_k = (1 + v_k) d(log mean weight)/dw_k - v_k d(log weight_k)/dw_k, all
+        With v_k the normalised weights, b the `weight` of log p / q in them, the gradient in the parameters
+        phi of q is the expectation of sum_k c_k dw_k/dphi with
+        c_k = (1 + b v_k) d(log mean weight)/dw_k - b v_k d(log weight_k)/dw_k, all
         derivatives holding the density q constant: v_k's own derivative takes the place of the score
         in [Tucker et al. 2019], whose weights depend on one w_k each and for whom c_k = v_k^2 d(log
         weight_k)/dw_k. Here a joint draw of the functions makes each weight depend on every w_j.
@@ -336,17 +372,20 @@ class LatentVariableDGP(MonteCarloModel):
         free = [tf.stop_gradient(latent) for latent in latents]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(free)
-            log_weights = self._log_weights(data, num_samples, constant, free, seed)
+            of_data, log_ratio = self._log_weights(data, num_samples, constant, free, seed)
+            log_weights = of_data + weight * log_ratio
             value = _log_mean_exp(log_weights)
-            share = tf.stop_gradient(tf.nn.softmax(log_weights, -1))
-            own = self._log_weights(data, num_samples, constant, free, seed, own_gradient=True)
-            own *= share
+            share = weight * tf.stop_gradient(tf.nn.softmax(log_weights, -1))
+            of_data_alone, _ = self._log_weights(
+                data, num_samples, constant, free, seed, own_gradient=True
+            )
+            own = share * (of_data_alone + weight * log_ratio)
         whole, own = tape.gradient(value, free), tape.gradient(own, free)
         del tape
         for latent, at, d_value, d_own in zip(latents, free, whole, own, strict=True):
             coefficient = tf.stop_gradient((1.0 + share[..., None]) * d_value - d_own)
             value += tf.reduce_sum(coefficient * (latent - at), [-2, -1])
-        return value
+        return _log_mean_exp(of_data + log_ratio), value
 
     def _expected_log_likelihoods(
         self,
@@ -527,7 +566,9 @@ class LatentVariableDGP(MonteCarloModel):
         """One of K weighted draws of each point's latent variables [N, d], effective sample sizes [N]."""
         for_latents, for_layers, for_choice = split(seed, 3)
         latents = _draw_each(posteriors, num_draws, for_latents, data[0])
-        log_weights = self._log_weights(data, 1, posteriors, latents, for_layers, full_cov=True)
+        log_weights = sum(
+            self._log_weights(data, 1, posteriors, latents, for_layers, full_cov=True)
+        )
         return resample(tf.concat(latents, -1), log_weights, for_choice)
 
     @property

@@ -94,9 +94,9 @@ def fit(
     :param learning_rate: Adam's, in place of the schedule's: a rate, pairs (fraction of the steps from which
         it holds, rate), an `ExponentialDecay` or a `Cosine`. None with an optimizer.
     :param optimizer: of Keras 3 or tf_keras, with its own rate or schedule; default Adam.
-    :param kl_annealing_steps: the KL term's weight rises from 0 to the model's `kl_weight` over these steps;
-        0 for none, None for the schedule's part of the steps and no more than its limit, 1 000 where their
-        number is not known.
+    :param kl_annealing_steps: the KL term's weight rises from 0 to the model's `kl_weight` over these steps,
+        and with it to 1 that of the latent variables of a `LatentVariableDGP`; 0 for none, None for the
+        schedule's part of the steps and no more than its limit, 1 000 where their number is not known.
     :param natural_gradient: step size, given as `learning_rate` is, of natural-gradient steps of the
         output layer's posterior, which the optimizer then leaves; both are of the same minibatch. Default the
         schedule's, where there is no `optimizer`: none but for a `LatentVariableDGP`. A step

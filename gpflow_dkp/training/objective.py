@@ -70,11 +70,12 @@ class BoundObjective(Objective):
         self._with_priors = [p for p in model.trainable_parameters if p.prior is not None]
         self._weight = float(model.kl_weight)
         self.dtype = model.kl_weight.dtype
+        self._annealed = tf.Variable(1.0, dtype=self.dtype, trainable=False)
 
     def start(self, moment: Moment) -> None:
-        """Set the KL term's weight."""
-        weight = self._weight * self._annealing(moment, self.dtype)
-        self._model.kl_weight.assign(weight)
+        """Set the KL terms' weight."""
+        self._annealed.assign(self._annealing(moment, self.dtype))
+        self._model.kl_weight.assign(self._weight * self._annealed)
 
     def finish(self) -> None:
         """Give the KL term its weight back."""
@@ -91,23 +92,28 @@ class BoundObjective(Objective):
         """
         model = self._model
         if share.is_whole:
-            expected, log_ratio = model.elbo_terms(batch.data, seed=seed, rows=batch.rows, **given)
+            expected, log_ratio, annealed = model.annealed_terms(
+                batch.data, self._annealed, seed=seed, rows=batch.rows, **given
+            )
         else:
-            expected, log_ratio = self._terms_of(share, batch, seed)
+            expected, log_ratio, annealed = self._terms_of(share, batch, seed)
         num_data, size = (tf.cast(n, expected.dtype) for n in (self._num_data, batch.size))
         factor = num_data / size
-        of_data = expected * factor
-        annealed = of_data + model.kl_weight * log_ratio
+        of_data = factor * expected
+        annealed = factor * annealed + model.kl_weight * log_ratio
         priors = [parameter.log_prior_density() for parameter in self._with_priors]
         if not share.is_whole:
             priors = [share.of_work(batch, self.dtype) * prior for prior in priors]
         return Value(of_data + self._weight * log_ratio, tf.add_n([annealed, *priors]))
 
-    def _terms_of(self, share: Share, batch: Minibatch, seed: Seed) -> tuple[tf.Tensor, tf.Tensor]:
-        """What a share adds to the model's two terms: means over samples, the first a sum over rows."""
+    def _terms_of(
+        self, share: Share, batch: Minibatch, seed: Seed
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """What a share adds to the model's terms: means over samples, all but the second a sum over rows."""
         own = share.part_of(batch)
-        expected, log_ratio = self._model.elbo_terms(
+        expected, log_ratio, annealed = self._model.annealed_terms(
             own.data,
+            self._annealed,
             num_samples=share.stop - share.start,
             seed=share.seed_of(seed, batch),
             rows=own.rows,
@@ -115,6 +121,7 @@ class BoundObjective(Objective):
         return (
             share.of_samples(expected.dtype) * expected,
             share.of_work(batch, log_ratio.dtype) * log_ratio,
+            share.of_samples(annealed.dtype) * annealed,
         )
 
 

@@ -39,6 +39,10 @@ from gpflow_dkp.layers import (
     SparseGP,
 )
 from gpflow_dkp.models import LatentVariableDGP
+from gpflow_dkp.training.data import Minibatch
+from gpflow_dkp.training.devices import Share
+from gpflow_dkp.training.objective import BoundObjective
+from gpflow_dkp.training.schedules import Moment
 
 X, Y = regression_data()
 INFERENCES = ["vi", "iwvi", "iwvi-independent"]
@@ -412,9 +416,9 @@ def doubly(architecture: str, free: bool = False, **settings):  # type: ignore[n
 
 
 def bound_and_gradient(
-    model: LatentVariableDGP, seed: int | tf.Tensor
+    model: LatentVariableDGP, seed: int | tf.Tensor, weight: float = 1.0
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Bound and gradient, by the names of the parameters."""
+    """Bound and gradient, by the names of the parameters; latent variables' log p - log q times `weight`."""
     parameters = gpflow.utilities.parameter_dict(model)
     variables = {
         name: parameter.unconstrained_variable
@@ -422,8 +426,42 @@ def bound_and_gradient(
         if parameter.trainable
     }
     with tf.GradientTape() as tape:
-        bound = model.elbo((X, Y), seed=seed)
+        if weight == 1.0:
+            bound = model.elbo((X, Y), seed=seed)
+        else:
+            terms = model.annealed_terms((X, Y), tf.constant(weight, tf.float64), seed=seed)
+            bound = terms[1] + terms[2]
     return bound, tape.gradient(bound, variables)
+
+
+@pytest.mark.parametrize("inference", ["vi", "iwvi", "iwvi-sampled"])
+def test_annealed_terms_weigh_what_the_latent_variables_cost(inference: str) -> None:
+    """With one draw the mean cost is KL(q || p)."""
+    model = make_model("LV-GP-GP", inference=inference, num_importance_samples=1)
+    mean, variance = model.layers[0].latent_posterior(Observed(tf.constant(X), tf.constant(Y)))
+    divergence = 0.5 * np.sum(variance + mean**2 - 1.0 - np.log(variance))
+
+    def cost(seed: tf.Tensor) -> tf.Tensor:
+        weight = tf.constant(0.25, tf.float64)
+        terms = model.elbo_terms((X, Y), seed=seed)
+        expected, log_ratio, of_rows = model.annealed_terms((X, Y), weight, seed=seed)
+        tf.debugging.assert_near(expected, terms[0], rtol=1e-12)
+        tf.debugging.assert_equal(log_ratio, terms[1])
+        return (of_rows - expected) / 0.75
+
+    check_mean(replicate(cost, 200), divergence)
+
+
+def test_training_anneals_the_latent_variables_too() -> None:
+    model = make_model("LV-GP-GP")
+    objective = BoundObjective(model, N, lambda moment, dtype: tf.constant(0.25, dtype))
+    objective.start(Moment(*tf.zeros([3])))
+    bound, total = objective(Minibatch((X, Y), None, N), 3, Share(None))
+    objective.finish()
+    _, log_ratio, of_rows = model.annealed_terms((X, Y), tf.constant(0.25, tf.float64), seed=3)
+    assert float(bound) == pytest.approx(float(model.elbo((X, Y), seed=3)), rel=1e-12)
+    assert float(total) == pytest.approx(float(of_rows + 0.25 * log_ratio), rel=1e-12)
+    assert float(total) > float(bound)
 
 
 def of_the_posterior(model: LatentVariableDGP) -> list[str]:
@@ -458,9 +496,12 @@ def test_doubly_reparametrised_bound_and_other_gradients_are_the_ordinary_ones(
             np.testing.assert_allclose(actual[name], gradient, rtol=0, atol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("architecture", ["LV-GP", "LV-GP-GP", "LV-GP-LV-GP-GP"])
+@pytest.mark.parametrize(
+    ("architecture", "weight"),
+    [("LV-GP", 1.0), ("LV-GP", 0.3), ("LV-GP-GP", 1.0), ("LV-GP-GP", 0.3), ("LV-GP-LV-GP-GP", 1.0)],
+)
 def test_doubly_reparametrised_gradient_has_the_ordinary_ones_expectation(
-    architecture: str,
+    architecture: str, weight: float
 ) -> None:
     """In the encoder's parameters, through joint draws of inner layers where there are any."""
     models = doubly(architecture, num_importance_samples=3, num_samples=50)
@@ -477,7 +518,7 @@ def test_doubly_reparametrised_gradient_has_the_ordinary_ones_expectation(
                 tf.concat(
                     [
                         tf.reshape(gradient, [-1])
-                        for name, gradient in bound_and_gradient(model, seed)[1].items()
+                        for name, gradient in bound_and_gradient(model, seed, weight)[1].items()
                         if name in names
                     ],
                     0,
