@@ -105,9 +105,9 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     def annealed_terms(
         self, data: RegressionData, weight: tf.Tensor, **given: Any
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """`elbo_terms`, and the first of them with its KL terms times `weight`.
+        """`elbo_terms`, and the first of them with the KL of the rows' own latent variables times `weight`.
 
-        It has some where rows have latent variables of their own.
+        That is the first again of a model whose rows have none.
 
         :param given: arguments of `elbo_terms`.
         """

@@ -305,10 +305,14 @@ class LatentVariableDGP(MonteCarloModel):
             of_data = self._expected_log_likelihoods((X, Y), S, latents, for_layers)[:, 0]
             log_ratio = sum(expected_log_ratio(*posterior) for posterior in posteriors)
             local, annealed = of_data + log_ratio, of_data + weight * log_ratio
+        elif self.doubly_reparametrised and latents:
+            local, annealed = self._doubly_reparametrised(
+                (X, Y), S, posteriors, latents, for_layers, weight
+            )
         else:
-            doubly = self.doubly_reparametrised and latents
-            of_rows = self._doubly_reparametrised if doubly else self._log_mean_weights
-            local, annealed = of_rows((X, Y), S, posteriors, latents, for_layers, weight)
+            of_data, log_ratio = self._log_weights((X, Y), S, posteriors, latents, for_layers)
+            local = _log_mean_exp(of_data + log_ratio)
+            annealed = _log_mean_exp(of_data + weight * log_ratio)
         return tf.reduce_sum(local) / S, -self.prior_kl(), tf.reduce_sum(annealed) / S
 
     @check_shapes("return: []")
@@ -337,19 +341,6 @@ class LatentVariableDGP(MonteCarloModel):
             log_ratio += sampled_log_ratio(latent, mean, variance)
         return value, log_ratio
 
-    def _log_mean_weights(
-        self,
-        data: RegressionData,
-        num_samples: int,
-        posteriors: Sequence[MeanAndVariance],
-        latents: Sequence[tf.Tensor],
-        seed: tf.Tensor,
-        weight: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The log mean importance weight [S N], and with log p / q of the latents times `weight` []."""
-        of_data, log_ratio = self._log_weights(data, num_samples, posteriors, latents, seed)
-        return _log_mean_exp(of_data + log_ratio), _log_mean_exp(of_data + weight * log_ratio)
-
     def _doubly_reparametrised(
         self,
         data: RegressionData,
@@ -359,14 +350,15 @@ class LatentVariableDGP(MonteCarloModel):
         seed: tf.Tensor,
         weight: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """As `_log_mean_weights`, the second with another gradient in the posteriors' parameters.
+        """The log mean weight [S N], and that with log p / q of the latents times `weight` [].
 
-        With v_k the normalised weights, b the `weight` of log p / q in them, the gradient in the parameters
-        phi of q is the expectation of sum_k c_k dw_k/dphi with
-        c_k = (1 + b v_k) d(log mean weight)/dw_k - b v_k d(log weight_k)/dw_k, all
-        derivatives holding the density q constant: v_k's own derivative takes the place of the score
-        in [Tucker et al. 2019], whose weights depend on one w_k each and for whom c_k = v_k^2 d(log
-        weight_k)/dw_k. Here a joint draw of the functions makes each weight depend on every w_j.
+        The second has another estimate of its gradient in the posteriors' parameters. With v_k the normalised
+        weights and b the factor of log p / q in them, the gradient in the parameters phi of q is the
+        expectation of sum_k c_k dw_k/dphi with
+        c_k = (1 + b v_k) d(log mean weight)/dw_k - b v_k d(log weight_k)/dw_k, all derivatives holding the
+        density q constant: v_k's own derivative takes the place of the score in [Tucker et al. 2019], whose
+        weights depend on one w_k each and for whom, b being 1, c_k = v_k^2 d(log weight_k)/dw_k. Here a joint
+        draw of the functions makes each weight depend on every w_j.
         """
         constant = [tuple(tf.stop_gradient(part) for part in parts) for parts in posteriors]
         free = [tf.stop_gradient(latent) for latent in latents]

@@ -70,12 +70,12 @@ class BoundObjective(Objective):
         self._with_priors = [p for p in model.trainable_parameters if p.prior is not None]
         self._weight = float(model.kl_weight)
         self.dtype = model.kl_weight.dtype
-        self._annealed = tf.Variable(1.0, dtype=self.dtype, trainable=False)
+        self._part_of_weight = tf.Variable(1.0, dtype=self.dtype, trainable=False)
 
     def start(self, moment: Moment) -> None:
-        """Set the KL terms' weight."""
-        self._annealed.assign(self._annealing(moment, self.dtype))
-        self._model.kl_weight.assign(self._weight * self._annealed)
+        """Set the weights of the KL terms, that of latent variables among them."""
+        self._part_of_weight.assign(self._annealing(moment, self.dtype))
+        self._model.kl_weight.assign(self._weight * self._part_of_weight)
 
     def finish(self) -> None:
         """Give the KL term its weight back."""
@@ -93,7 +93,7 @@ class BoundObjective(Objective):
         model = self._model
         if share.is_whole:
             expected, log_ratio, annealed = model.annealed_terms(
-                batch.data, self._annealed, seed=seed, rows=batch.rows, **given
+                batch.data, self._part_of_weight, seed=seed, rows=batch.rows, **given
             )
         else:
             expected, log_ratio, annealed = self._terms_of(share, batch, seed)
@@ -113,7 +113,7 @@ class BoundObjective(Objective):
         own = share.part_of(batch)
         expected, log_ratio, annealed = self._model.annealed_terms(
             own.data,
-            self._annealed,
+            self._part_of_weight,
             num_samples=share.stop - share.start,
             seed=share.seed_of(seed, batch),
             rows=own.rows,

@@ -531,8 +531,12 @@ def test_doubly_reparametrised_gradient_has_the_ordinary_ones_expectation(
     check_mean(draws[:, 1] - draws[:, 0], 0.0)
 
 
-def test_doubly_reparametrised_gradient_of_one_gp_is_the_classical_one() -> None:
-    """[Tucker et al. 2019]: sum_k v_k^2 d(log weight_k)/dw_k dw_k/dphi, with GPflow's SVGP and q fixed."""
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_doubly_reparametrised_gradient_of_one_gp_is_the_classical_one(weight: float) -> None:
+    """[Tucker et al. 2019]: sum_k v_k^2 d(log weight_k)/dw_k dw_k/dphi, with GPflow's SVGP and q fixed.
+
+    Where log p - log q counts b times, v_k (1 - b (1 - v_k)) is in the place of v_k^2.
+    """
     model = make_model(
         "LV-GP",
         free=True,
@@ -542,7 +546,7 @@ def test_doubly_reparametrised_gradient_of_one_gp_is_the_classical_one() -> None
     )
     layer = model.layers[0]
     with tf.GradientTape() as tape:
-        bound = model.elbo((X, Y), seed=6)
+        whole, _, bound = model.annealed_terms((X, Y), tf.constant(weight, tf.float64), seed=6)
     variables = [layer.mean.unconstrained_variable, layer.variance.unconstrained_variable]
     actual = tape.gradient(bound, variables)
 
@@ -557,20 +561,18 @@ def test_doubly_reparametrised_gradient_of_one_gp_is_the_classical_one() -> None
         )
         log_q = gpflow.logdensities.gaussian(w[..., 0], a, b)
         log_p = gpflow.logdensities.gaussian(w[..., 0], np.zeros_like(a), np.ones_like(b))
-        log_weights = tf.reshape(expected, [N, 4]) + log_p - log_q
+        of_data = tf.reshape(expected, [N, 4])
+        log_weights = of_data + weight * (log_p - log_q)
     slopes = tape.gradient(log_weights, w).numpy()[..., 0]
     shares = special.softmax(log_weights.numpy(), axis=-1)
-    by_draw = shares**2 * slopes
+    by_draw = shares * (1.0 - weight * (1.0 - shares)) * slopes
     # d w / d a = 1; the variance's parameter is log b, with d w / d log b = (w - a) / 2.
     np.testing.assert_allclose(actual[0], by_draw.sum(1, keepdims=True), rtol=0, atol=1e-10)
     in_log_variance = np.sum(by_draw * 0.5 * (w.numpy()[..., 0] - a), 1, keepdims=True)
     np.testing.assert_allclose(actual[1], in_log_variance, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(
-        float(bound),
-        np.sum(special.logsumexp(log_weights, axis=-1) - np.log(4)) - float(model.prior_kl()),
-        rtol=0,
-        atol=1e-9,
-    )
+    for value, logarithms in ((bound, log_weights), (whole, of_data + log_p - log_q)):
+        by_hand = np.sum(special.logsumexp(logarithms, axis=-1) - np.log(4))
+        np.testing.assert_allclose(float(value), by_hand, rtol=0, atol=1e-9)
 
 
 # Predictions
