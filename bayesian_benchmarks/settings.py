@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -62,12 +64,26 @@ def check_rates(rates: Any) -> Any:
     return rates
 
 
+def check_kind(rates: Any) -> Any:
+    """Raise `ValueError` for what may be either decay."""
+    if isinstance(rates, Mapping) and set(rates) == {"rate"}:
+        raise ValueError(
+            "needs factor or every of an exponential decay, or warmup or floor of a cosine"
+        )
+    return rates
+
+
+RecipeRates = Annotated[
+    Rates | Decay | CosineDecay, BeforeValidator(check_kind), AfterValidator(check_rates)
+]
+
+
 class RecipeSettings(BaseModel):
     """How Adam raises a bound: `gpflow_dkp.training.Recipe`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    learning_rate: Annotated[Rates | Decay | CosineDecay, AfterValidator(check_rates)]
+    learning_rate: RecipeRates
     beta_1: float = Field(default=0.9, ge=0, lt=1)
     """Decay of Adam's first moment."""
     beta_2: float = Field(default=0.99, ge=0, lt=1)
@@ -80,9 +96,7 @@ class RecipeSettings(BaseModel):
     """Part of the steps over which the KL's weight grows from 0 to 1."""
     max_annealing_steps: Count | None = None
     """Over no more steps than these; null for no such limit."""
-    natural_gradient: Annotated[Rates | Decay | CosineDecay | None, AfterValidator(check_rates)] = (
-        None
-    )
+    natural_gradient: RecipeRates | None = None
     """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
     antithetic: bool = False
     """Whether a step's samples come in pairs of opposite normals."""

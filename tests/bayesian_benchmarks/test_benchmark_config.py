@@ -98,8 +98,17 @@ BASE = "models: [dgp]\ndatasets: [yacht]\ndepths: [2]\n"
             r"settings.schedule.learning_rate: is required",
         ),
         (
-            BASE + "settings: {schedule: {learning_rate: {rate: 0}}}",
+            BASE + "settings: {schedule: {learning_rate: {rate: 0, floor: 0}}}",
             r"settings.schedule.learning_rate",
+        ),
+        (
+            BASE + "settings: {schedule: {learning_rate: {rate: 0.05}}}",
+            r"settings.schedule.learning_rate: needs factor or every of an exponential decay, or warmup",
+        ),
+        (
+            BASE
+            + "settings: {schedule: {learning_rate: {rate: 1, floor: 0}, natural_gradient: {rate: 1}}}",
+            r"settings.schedule.natural_gradient: needs factor or every of an exponential decay",
         ),
         (BASE + "overrides: [{settings: {num_steps: 0}}]", r"overrides: num_steps: .* equal to 1"),
         (BASE + "splits: some", r"config.yaml: splits: input should be 'all' \(got 'some'\)"),
