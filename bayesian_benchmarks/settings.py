@@ -96,6 +96,8 @@ class RecipeSettings(BaseModel):
     """Part of the steps over which the KL's weight grows from 0 to 1."""
     max_annealing_steps: Count | None = None
     """Over no more steps than these; null for no such limit."""
+    latent_annealing: float | None = Field(default=None, ge=0, lt=1)
+    """In place of `annealing` for deep GPs whose latent variables VI infers; null for the same."""
     natural_gradient: RecipeRates | None = None
     """Step size of the final layer's natural gradient; null to leave that layer to Adam."""
     antithetic: bool = False
@@ -118,6 +120,7 @@ FAST_OF_SPARSE_GP = RecipeSettings(
     clip=2.0,
     annealing=0.0,
     natural_gradient=((0.0, 0.01), (0.05, 0.03), (0.1, 0.1)),
+    latent_annealing=0.1,
 )
 """That of deep GPs with latent variables."""
 

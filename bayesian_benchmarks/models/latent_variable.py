@@ -15,6 +15,7 @@ from .deep import train_with_fit
 from .registry import (
     OF_LATENT_VARIABLE_MODELS,
     OF_THE_DEEP_MODELS,
+    OF_VI,
     Array,
     Builder,
     TrainingRecord,
@@ -84,20 +85,17 @@ def train_with_natural_gradient(
     return train_with_fit(model, data, settings=settings, natural_gradient=decay, **training)
 
 
-_register = partial(
-    register_model,
-    settings=DensitySettings,
-    tasks=("density",),
-    ignores=("gwi", "sghmc", *OF_THE_DEEP_MODELS),
-    min_depth=0,
-)
+_IGNORED = ("gwi", "sghmc", *OF_THE_DEEP_MODELS)
+_register = partial(register_model, settings=DensitySettings, tasks=("density",), min_depth=0)
+_register_trained = partial(_register, train=train_with_natural_gradient)
 for _architecture in architectures():
     _name = _architecture.lower()
     if "LV" not in _architecture:
-        _register(_name, train=train_with_natural_gradient)(_builder(_architecture, "vi"))
+        _register_trained(_name, ignores=(*_IGNORED, *OF_VI))(_builder(_architecture, "vi"))
         continue
     for _inference in INFERENCES:
-        _register(f"{_name}:{_inference}", train=train_with_natural_gradient)(
+        _ignored = _IGNORED if _inference == "vi" else (*_IGNORED, *OF_VI)
+        _register_trained(f"{_name}:{_inference}", ignores=_ignored)(
             _builder(_architecture, _inference)
         )
 for _hidden in HIDDEN_UNITS:
@@ -105,7 +103,7 @@ for _hidden in HIDDEN_UNITS:
     _register(
         _name,
         ignores=(
-            *("gwi", "sghmc", *OF_THE_DEEP_MODELS),
+            *_IGNORED,
             *("natural_gradient", "schedule.natural_gradient"),
             *("num_inducing", "num_importance_samples"),
             *("num_inner_gps", *OF_LATENT_VARIABLE_MODELS),

@@ -21,7 +21,10 @@ Array = npt.NDArray[np.float64]
 OF_THE_DEEP_MODELS = ("ard", "input_bias", "precision", "shared_precision")
 """Settings that no model reads but dgp, dwp, nngp and diwp."""
 
-OF_LATENT_VARIABLE_MODELS = ("separate_kernels", "inner_noise", "num_marginal_points")
+OF_VI = ("schedule.latent_annealing",)
+"""Settings that no model reads but those whose latent variables VI infers."""
+
+OF_LATENT_VARIABLE_MODELS = ("separate_kernels", "inner_noise", "num_marginal_points", *OF_VI)
 """Settings that no model reads but those of LV and GP layers that are trained, not sampled."""
 
 

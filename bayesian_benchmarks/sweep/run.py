@@ -30,6 +30,7 @@ NOT_IN_OLDER_KEYS = {
     "shared_precision": True,
     "schedule.beta_1": 0.9,
     "schedule.antithetic": False,
+    "schedule.latent_annealing": None,
     "gwi.separate_kernels": False,
     "gwi.weight_variance": None,
     "gwi.image_activation": "relu",

@@ -89,8 +89,9 @@ def fit(
     :param max_seconds: time of the run, compilation included.
     :param batch_size: rows a step, default and at most N; None where the data come in batches.
     :param schedule: how Adam steps and the KL term is annealed: "fast", high rates that fall smoothly and an
-        annealing over half of the steps, 2 500 at most; "paper", as in [ICML21], [NeurIPS21] and [UAI23];
-        or a `Recipe`.
+        annealing over half of the steps, 2 500 at most, of a `LatentVariableDGP` over a tenth of them where
+        VI infers latent variables, and none otherwise; "paper", as in [ICML21], [NeurIPS21] and [UAI23]; or a
+        `Recipe`.
     :param learning_rate: Adam's, in place of the schedule's: a rate, pairs (fraction of the steps from which
         it holds, rate), an `ExponentialDecay` or a `Cosine`. None with an optimizer.
     :param optimizer: of Keras 3 or tf_keras, with its own rate or schedule; default Adam.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 from gpflow.models import BayesianModel
@@ -36,6 +36,9 @@ class Recipe:
         opposite signs, which leaves less noise in the gradient.
     :param beta_1: decay of Adam's first moment: nearer to 1 the noise of more minibatches averages out.
     :param max_annealing_steps: the KL term's weight rises over no more steps; None for no such limit.
+    :param latent_annealing: stands in place of `annealing` for a `LatentVariableDGP` that infers latent
+        variables by VI, which may leave them unused where their KL has its whole weight from the start; None
+        for `annealing`.
     :raises ValueError: for values that are none of these.
 
     >>> recipe = gpflow_dkp.training.Recipe(learning_rate=0.01, scales={"mu": 3.0}, annealing=0.0)
@@ -58,6 +61,7 @@ class Recipe:
     antithetic: bool = False
     beta_1: float = 0.9
     max_annealing_steps: int | None = None
+    latent_annealing: float | None = None
 
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
@@ -68,10 +72,12 @@ class Recipe:
                 raise ValueError(f"{name}: got {brief(beta)}, needs a number from 0 to below 1")
         if self.clip is not None and not (is_real(self.clip) and self.clip > 0):
             raise ValueError(f"clip: got {brief(self.clip)}, needs a positive number or None")
-        if not is_real(self.annealing) or not 0 <= self.annealing < 1:
-            raise ValueError(
-                f"annealing: got {brief(self.annealing)}, needs a part of the steps from 0 to below 1"
-            )
+        of_latents = 0.0 if self.latent_annealing is None else self.latent_annealing
+        for name, part in (("annealing", self.annealing), ("latent_annealing", of_latents)):
+            if not is_real(part) or not 0 <= part < 1:
+                raise ValueError(
+                    f"{name}: got {brief(part)}, needs a part of the steps from 0 to below 1"
+                )
         if self.max_annealing_steps is not None:
             check_positive_integer("max_annealing_steps", self.max_annealing_steps)
         check_flag("antithetic", self.antithetic)
@@ -98,18 +104,26 @@ FAST_OF_SPARSE_GP = Recipe(
     clip=2.0,
     annealing=0.0,
     natural_gradient=((0.0, 0.01), (0.05, 0.03), (0.1, 0.1)),
+    latent_annealing=0.1,
 )
 """The same for a `LatentVariableDGP`, whose output layer is a sparse GP: steps of its natural gradient that
-grow."""
+grow, and an annealing where VI infers latent variables."""
 
 RECIPES = {"fast": FAST, "paper": PAPER}
 
 
 def check_recipe(schedule: str | Recipe, model: BayesianModel) -> Recipe:
-    """The recipe of a name for a model, or one as it is.
+    """The recipe of a name, or one that is given, with the annealing that is a model's.
 
     :raises ValueError: for another name or type.
     """
+    recipe = _recipe_of(schedule, model)
+    if recipe.latent_annealing is None or not _infers_latents_by_vi(model):
+        return recipe
+    return replace(recipe, annealing=recipe.latent_annealing)
+
+
+def _recipe_of(schedule: str | Recipe, model: BayesianModel) -> Recipe:
     if schedule == "fast" and _steps_naturally(model):
         return FAST_OF_SPARSE_GP
     if isinstance(schedule, Recipe):
@@ -135,6 +149,12 @@ def _steps_naturally(model: BayesianModel) -> bool:
         return False
     layer = model.output_layer
     return isinstance(layer, SparseGP) and layer.q_mu.trainable and layer.q_sqrt.trainable
+
+
+def _infers_latents_by_vi(model: BayesianModel) -> bool:
+    if not isinstance(model, LatentVariableDGP):
+        return False
+    return model.inference == "vi" and any(layer.latent_dim for layer in model.layers)
 
 
 def _is_variable(value: object) -> bool:

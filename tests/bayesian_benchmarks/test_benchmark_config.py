@@ -308,6 +308,23 @@ def test_a_limit_is_in_the_key_of_runs_that_it_limits(num_steps: int, limited: b
     assert schedule_name(json.dumps(values)) == ("own" if limited else "fast")
 
 
+def test_an_annealing_of_latent_variables_is_in_the_key_of_vi_alone() -> None:
+    """Rows of models that do not read it are found from before there was one."""
+    density: dict[str, Any] = {"task": "density", "settings": {"schedule": "fast"}}
+    runs = [
+        *expand(
+            experiment(
+                models=["lv-gp-gp:vi", "lv-gp-gp:iwvi", "gp-gp", "cvae-50"], depths=[0], **density
+            )
+        ),
+        *expand(experiment(models=["dwp-gw"], **density)),
+    ]
+    found = {run.model: json.loads(run.settings_json)["schedule"] for run in runs}
+    assert found.pop("lv-gp-gp:vi")["latent_annealing"] == 0.1
+    assert len(found) == 4
+    assert not any("latent_annealing" in schedule for schedule in found.values())
+
+
 def test_datasets_and_depths_have_settings_of_their_own() -> None:
     config = experiment(
         datasets=["diabetes", "wine"],

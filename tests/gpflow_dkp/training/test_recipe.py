@@ -104,6 +104,30 @@ def test_the_fast_recipe_steps_a_sparse_gp_at_the_end_naturally() -> None:
     assert check_recipe("fast", fixed) == check_recipe("fast", toy_model()) == FAST
 
 
+def test_latent_variables_inferred_by_vi_have_an_annealing_of_their_own() -> None:
+    def model(architecture: str = "LV-GP", inference: Any = "vi") -> LatentVariableDGP:
+        return LatentVariableDGP.from_architecture(
+            architecture, DATA, num_inducing=5, inference=inference
+        )
+
+    annealed = replace(FAST_OF_SPARSE_GP, annealing=0.1)
+    assert check_recipe("fast", model()) == annealed
+    for other in (model("GP-GP"), model(inference="iwvi"), model(inference="iwvi-sampled")):
+        assert check_recipe("fast", other) == FAST_OF_SPARSE_GP
+    settings: dict[str, Any] = {"num_steps": 20, "progress": False}
+    own = replace(FAST_OF_SPARSE_GP, annealing=0.5, latent_annealing=0.0)
+    default, asked, without, also_without = (
+        fit(model(), DATA, **settings, **more).elbo
+        for more in (
+            {},
+            {"schedule": replace(annealed, latent_annealing=None)},
+            {"schedule": own},
+            {"kl_annealing_steps": 0},
+        )
+    )
+    assert default == asked != without == also_without
+
+
 def test_a_run_by_the_fast_recipe_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     class Stop(Exception):  # noqa: N818
         pass
@@ -186,6 +210,11 @@ def test_momentum_of_a_recipe_reaches_adam() -> None:
             r"schedule: got 'quick', needs 'fast' or 'paper', or a Recipe",
         ),
         (lambda: check_recipe(3, toy_model()), r"schedule: got 3"),  # type: ignore[arg-type]
+        (
+            lambda: Recipe(latent_annealing=1.0),
+            r"latent_annealing: got 1.0, needs a part of the steps",
+        ),
+        (lambda: Recipe(annealing=None), r"annealing: got None, needs a part"),  # type: ignore[arg-type]
         (lambda: Recipe(-1.0), r"learning_rate: got .*-1.0.* needs positive rates"),
         (lambda: Recipe(Cosine(0.0)), r"learning_rate: got Cosine"),
         (lambda: Recipe(beta_2=1.0), r"beta_2: got 1.0, needs a number from 0 to below 1"),
