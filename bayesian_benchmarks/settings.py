@@ -68,7 +68,8 @@ def check_kind(rates: Any) -> Any:
     """Raise `ValueError` for what may be either decay."""
     if isinstance(rates, Mapping) and set(rates) == {"rate"}:
         raise ValueError(
-            "needs factor or every of an exponential decay, or warmup or floor of a cosine"
+            "a rate alone may be either decay; needs factor or every for an exponential one, warmup or floor "
+            "for a cosine"
         )
     return rates
 

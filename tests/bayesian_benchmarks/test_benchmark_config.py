@@ -103,12 +103,12 @@ BASE = "models: [dgp]\ndatasets: [yacht]\ndepths: [2]\n"
         ),
         (
             BASE + "settings: {schedule: {learning_rate: {rate: 0.05}}}",
-            r"settings.schedule.learning_rate: needs factor or every of an exponential decay, or warmup",
+            r"settings.schedule.learning_rate: a rate alone may be either decay; needs factor or every",
         ),
         (
             BASE
             + "settings: {schedule: {learning_rate: {rate: 1, floor: 0}, natural_gradient: {rate: 1}}}",
-            r"settings.schedule.natural_gradient: needs factor or every of an exponential decay",
+            r"settings.schedule.natural_gradient: a rate alone may be either decay; needs factor",
         ),
         (BASE + "overrides: [{settings: {num_steps: 0}}]", r"overrides: num_steps: .* equal to 1"),
         (BASE + "splits: some", r"config.yaml: splits: input should be 'all' \(got 'some'\)"),
