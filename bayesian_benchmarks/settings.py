@@ -109,8 +109,8 @@ class RecipeSettings(BaseModel):
 
     def is_limited(self, num_steps: int) -> bool:
         """Whether a run of so many steps is annealed over fewer of them than without the limit."""
-        most = self.max_annealing_steps
-        return most is not None and self.annealing * num_steps > most
+        most, part = self.max_annealing_steps, max(self.annealing, self.latent_annealing or 0.0)
+        return most is not None and part * num_steps > most
 
 
 FAST = RecipeSettings(learning_rate=CosineDecay(rate=5e-2), clip=2.0, max_annealing_steps=2_500)

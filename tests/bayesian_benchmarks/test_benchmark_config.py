@@ -323,6 +323,22 @@ def test_an_annealing_of_latent_variables_is_in_the_key_of_vi_alone() -> None:
     assert found.pop("lv-gp-gp:vi")["latent_annealing"] == 0.1
     assert len(found) == 4
     assert not any("latent_annealing" in schedule for schedule in found.values())
+    # And with it what limits it.
+    recipe = {"learning_rate": [[0, 0.01]], "annealing": 0.0, "latent_annealing": 0.5}
+    keys = [
+        run.key
+        for limit in (100, 200, 10_000, None)
+        for run in expand(
+            experiment(
+                models=["lv-gp-gp:vi"],
+                depths=[0],
+                task="density",
+                settings={"num_steps": 1_000, "schedule": recipe | {"max_annealing_steps": limit}},
+            )
+        )[:1]
+    ]
+    assert len(set(keys)) == 3
+    assert keys[2] == keys[3]
 
 
 def test_datasets_and_depths_have_settings_of_their_own() -> None:
