@@ -107,7 +107,7 @@ class MonteCarloModel(BayesianModel, ExternalDataTrainingLossMixin, abc.ABC):
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """`elbo_terms`, and the first of them with the KL of the rows' own latent variables times `weight`.
 
-        That is the first again of a model whose rows have none.
+        That is the first again of a model whose rows have none, or that does best by its whole KL.
 
         :param given: arguments of `elbo_terms`.
         """
