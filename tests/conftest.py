@@ -71,6 +71,16 @@ def spare_the_stacks_of_operations() -> None:
     tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
+@functools.cache
+def spare_the_rewriting_of_graphs() -> None:
+    """Grappler rewrites each graph before its first step, for speed in steps that tests do not take: a sixth
+    of the time of tests that train. The processes that tests start have it, as users do.
+    """
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 def set_seed() -> None:
     """`tf.random.set_seed(0)` where it makes a difference: it drops all kernels, 0.1 s to make anew.
     Also each hundredth time, for their memory, some MB a test.
@@ -92,6 +102,7 @@ def same_numbers_in_every_order(request: pytest.FixtureRequest) -> None:
         bits.state = STATES.setdefault(request.module.__name__, bits.state)
     if "tensorflow" in sys.modules:
         spare_the_stacks_of_operations()
+        spare_the_rewriting_of_graphs()
         set_seed()
     if "tensorflow_probability" in sys.modules:
         spare_the_cache_of_bijectors()

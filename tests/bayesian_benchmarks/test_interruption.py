@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,14 @@ from bayesian_benchmarks.interruption import Terminated, ended_in_order, raise_i
 SIGNALS = pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 )
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    """Also by tests in the background of a script, which is started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Thing:
