@@ -71,14 +71,18 @@ def spare_the_stacks_of_operations() -> None:
     tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
-@functools.cache
-def spare_the_rewriting_of_graphs() -> None:
-    """Grappler rewrites each graph before its first step, for speed in steps that tests do not take: a sixth
-    of the time of tests that train. The processes that tests start have it, as users do.
+AS_USERS_RUN_THEM = ("integration", "scripts")
+"""Folders of examples, scripts, and what is compared with another process."""
+
+
+def rewrite_graphs(wanted: bool) -> None:
+    """Grappler rewrites each graph before its first step, for speed in steps that most tests do not take: a
+    sixth of the time of tests that train. The processes that tests start have it, as users do.
     """
     import tensorflow as tf
 
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    if tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"] == wanted:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
 
 
 def set_seed() -> None:
@@ -102,7 +106,7 @@ def same_numbers_in_every_order(request: pytest.FixtureRequest) -> None:
         bits.state = STATES.setdefault(request.module.__name__, bits.state)
     if "tensorflow" in sys.modules:
         spare_the_stacks_of_operations()
-        spare_the_rewriting_of_graphs()
+        rewrite_graphs(request.node.path.parent.name in AS_USERS_RUN_THEM)
         set_seed()
     if "tensorflow_probability" in sys.modules:
         spare_the_cache_of_bijectors()
