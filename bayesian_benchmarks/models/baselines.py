@@ -221,14 +221,32 @@ class ExactGP:
         return self._log_evidence
 
     def search(self, num_steps: int) -> int:
-        """Maximise the marginal likelihood by L-BFGS, in at most so many iterations; how many it took."""
+        """Maximise the marginal likelihood by L-BFGS from each of two starts, and keep the better end.
+
+        Of few rows of many columns it has several optima, among them poor ones at the least noise.
+
+        :param num_steps: the most iterations of a search.
+        :return: iterations of both.
+        """
         import gpflow
+        import numpy as np
 
         from gpflow_dkp.models.marginal_likelihood import minimise
 
+        optimizer, variables = gpflow.optimizers.Scipy(), self.gpr.trainable_variables
+        lengthscales, noise = self.gpr.kernel.lengthscales, self.gpr.likelihood.variance
+        num_columns = lengthscales.shape[0]
+        taken, ends = 0, []
+        for lengthscale, variance in ((1.0, 0.1), (np.sqrt(num_columns), 0.01)):
+            lengthscales.assign(np.full(num_columns, lengthscale))
+            self.gpr.kernel.variance.assign(1.0)
+            noise.assign(variance)
+            taken += minimise(optimizer, self.gpr.training_loss, variables, num_steps)
+            ends.append((float(self.gpr.training_loss()), optimizer.pack_tensors(variables)))
+        _, best = min(ends, key=lambda end: end[0])
+        optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best))
         self._log_evidence = None
-        variables = self.gpr.trainable_variables
-        return minimise(gpflow.optimizers.Scipy(), self.gpr.training_loss, variables, num_steps)
+        return taken
 
 
 def train_by_marginal_likelihood(

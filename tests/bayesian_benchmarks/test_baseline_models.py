@@ -143,7 +143,7 @@ def test_exact_gp() -> None:
     steps: list[int] = []
     found = train_by_marginal_likelihood(model, (X, Y), settings=SETTINGS, report_step=steps.append)
     assert steps == [60]
-    assert 0 < found.num_steps <= 60
+    assert 0 < found.num_steps <= 2 * 60  # of two searches
     kernel, noise = model.gpr.kernel, float(model.gpr.likelihood.variance.numpy())
     scaled = X / kernel.lengthscales.numpy()
     squared = np.sum((scaled[:, None] - scaled[None]) ** 2, -1)
@@ -153,6 +153,15 @@ def test_exact_gp() -> None:
     assert expected > before
     scores = run_task("diabetes", "exact-gp", depth=1, settings=SETTINGS)
     assert -1.2 < scores["elbo_per_point"] < -0.8
+
+
+def test_exact_gp_keeps_the_better_of_two_optima(real_data: Path) -> None:
+    """On this fold the search from lengthscales of 1 ends at the least noise, 0.1 nats a point below."""
+    data = get_dataset("concreteslump", 0, data_dir=real_data, task="density")
+    model = ExactGP(data.X_train, data.Y_train)
+    model.search(5_000)
+    assert float(model.gpr.likelihood.variance.numpy()) > 10.0 * LEAST_NOISE
+    assert float(model.elbo((data.X_train, data.Y_train))) > 0.86 * len(data.X_train)
 
 
 def test_exact_gp_goes_on_after_a_step_too_far(real_data: Path) -> None:
