@@ -231,7 +231,7 @@ class ExactGP:
         import gpflow
         import numpy as np
 
-        from gpflow_dkp.models.marginal_likelihood import minimise
+        from gpflow_dkp.models.marginal_likelihood import assign_packed, minimise
 
         optimizer, variables = gpflow.optimizers.Scipy(), self.gpr.trainable_variables
         lengthscales, noise = self.gpr.kernel.lengthscales, self.gpr.likelihood.variance
@@ -244,7 +244,7 @@ class ExactGP:
             taken += minimise(optimizer, self.gpr.training_loss, variables, num_steps)
             ends.append((float(self.gpr.training_loss()), optimizer.pack_tensors(variables)))
         _, best = min(ends, key=lambda end: end[0])
-        optimizer.assign_tensors(variables, optimizer.unpack_tensors(variables, best))
+        assign_packed(optimizer, variables, best)
         self._log_evidence = None
         return taken
 

@@ -27,6 +27,7 @@ class ConditionalVAE(MonteCarloModel):
 
     Tanh hidden layers in g and in the encoder of (x, y), which gives the posterior of z. Without hidden
     layers it is a linear model. The noise is Gaussian, of variance 0.05 at the start: for normalised targets.
+    `fit` anneals no KL of z: small networks have higher bounds with all of it from the start.
 
     Letters: N data points, D input features, P outputs, d latent variables, S samples.
 

@@ -215,11 +215,11 @@ class MarginalLikelihood:
         found = self._search(noise_variance, max_iterations)
         if found < NEAR_LEAST * self._least:
             loss, first = float(self._loss()), self._optimizer.pack_tensors(variables)
-            _assign(self._optimizer, variables, start)
+            assign_packed(self._optimizer, variables, start)
             again = self._search(MORE_NOISE * noise_variance, max_iterations)
             if float(self._loss()) < loss:
                 return again
-            _assign(self._optimizer, variables, first)
+            assign_packed(self._optimizer, variables, first)
         return found
 
     def _search(self, noise_variance: float, max_iterations: int) -> float:
@@ -229,7 +229,7 @@ class MarginalLikelihood:
         return float(variance.numpy())
 
 
-def _assign(
+def assign_packed(
     optimizer: gpflow.optimizers.Scipy, variables: Sequence[tf.Variable], packed: np.ndarray
 ) -> None:
     """The values that `pack_tensors` gave."""
@@ -269,7 +269,7 @@ def minimise(
             )
             if found.fun <= best[0]:  # also not NaN
                 break
-        _assign(optimizer, variables, best[1])
+        assign_packed(optimizer, variables, best[1])
         if best[0] == start:  # another search would be the same
             break
     return taken
