@@ -40,8 +40,38 @@ def ended_in_order() -> Iterator[None]:
         _told.clear()
 
 
+@contextlib.contextmanager
+def raised_when_asked() -> Iterator[None]:
+    """What is told of signals raises here only where `raise_if_told` is called, and at the end.
+
+    For a loop that calls it often. An exception may come between any two instructions otherwise: after
+    `subprocess` has taken its lock for a process, say, and before it would give it back, and nobody can
+    wait for that process any more. A second signal raises at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(number: int, frame: object) -> None:
+        if _told:
+            raise _exception(number)
+        _told.append(number)
+
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        told = tuple(_told)
+        _told.clear()
+    if told:
+        raise _exception(told[0])
+
+
 def raise_if_told() -> None:
-    """Raise the exception of a signal whose own was dropped.
+    """Raise the exception of a signal that has not raised its own, or whose own was dropped.
 
     :raises KeyboardInterrupt: on SIGINT.
     :raises Terminated: on SIGTERM.

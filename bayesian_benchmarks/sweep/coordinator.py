@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import BenchmarkError
 from ..experiment import Experiment
-from ..interruption import raise_if_told
+from ..interruption import raise_if_told, raised_when_asked
 from ..store import ResultRow, ResultsStore
 from .contract import (
     CANNOT_WRITE,
@@ -266,24 +266,29 @@ class _Sweep:
     def do(self) -> None:
         """Do all runs; one that another process has in hand is waited for."""
         try:
-            waiting = self.collect()
-            look_at = 0.0
-            while waiting or self._active:
-                raise_if_told()
-                if time.monotonic() >= look_at:
-                    waiting = self._begin_some(waiting)
-                    look_at = time.monotonic() + POLL_SECONDS
-                if not self._active:
-                    if waiting:
-                        time.sleep(POLL_SECONDS)
-                elif self._listen():
-                    look_at = 0.0  # there is room
-                self._shown.refresh()
+            # A run in this process is to end at once, wherever it is.
+            with raised_when_asked() if self._engine is not None else contextlib.nullcontext():
+                self._do_all()
         finally:
             end_all([active.worker for active in self._active])
             for active in self._active:
                 with self._releasing(active.run, active.lock):
                     self._keep(active)
+
+    def _do_all(self) -> None:
+        waiting = self.collect()
+        look_at = 0.0
+        while waiting or self._active:
+            raise_if_told()
+            if time.monotonic() >= look_at:
+                waiting = self._begin_some(waiting)
+                look_at = time.monotonic() + POLL_SECONDS
+            if not self._active:
+                if waiting:
+                    time.sleep(POLL_SECONDS)
+            elif self._listen():
+                look_at = 0.0  # there is room
+            self._shown.refresh()
 
     def collect(self) -> list[Run]:
         """Take in the rows that workers wrote while no sweep was there to hear; returns what is left."""
@@ -392,6 +397,7 @@ class _Sweep:
         assert self._engine is not None
         deadline, any_news, any_ended = time.monotonic() + POLL_SECONDS, False, False
         while not any_news and time.monotonic() < deadline:
+            raise_if_told()
             for active in list(self._active):
                 any_news |= active.worker.listen(
                     lambda message, run=active.run: self._report(run, message)  # type: ignore[misc]

@@ -203,7 +203,8 @@ class LocalHandle:
         """By a signal."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_SECONDS)
 
 
 def main_script() -> list[str] | None:

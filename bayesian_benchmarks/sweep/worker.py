@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 from dataclasses import replace
@@ -92,9 +93,9 @@ def work(path: Path, *, until_eof: bool = False) -> int:
     :raises RefusedJob: the job is not for this worker; its outcome says so too.
     """
     _IN_WORKER.set()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN if until_eof else lambda *_: stopping.set())
+    stopping = _Stopping()
+    signal.signal(signal.SIGTERM, stopping.tell)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if until_eof else stopping.tell)
     if until_eof:
         threading.Thread(target=_die_with_input, daemon=True).start()
     if not path.parent.is_dir():
@@ -104,7 +105,8 @@ def work(path: Path, *, until_eof: bool = False) -> int:
         while (
             not claim.acquire()
         ):  # another worker is at it; when that is done there is nothing to do
-            if stopping.wait(WAIT_SECONDS):
+            time.sleep(WAIT_SECONDS)
+            if stopping.is_told:
                 return 1
     except StoreError as error:
         print(error, file=sys.stderr)
@@ -119,7 +121,7 @@ def work(path: Path, *, until_eof: bool = False) -> int:
             path.parent.rmdir()  # made for the claim where the job had gone
 
 
-def _do(path: Path, claim: RunLock, stopping: threading.Event) -> int:
+def _do(path: Path, claim: RunLock, stopping: _Stopping) -> int:
     """Do the job that this worker has the claim on."""
     folder = path.parent
     try:
@@ -165,15 +167,23 @@ def _outcome(file: JobFile, path: Path, tell: _Teller) -> ResultRow | Interrupte
         tell.end()
 
 
+class _Stopping:
+    """Whether a worker has been told to end: by a signal too, which may come while an event has its lock."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    def tell(self, *_: object) -> None:
+        self.is_told = True
+
+
 class _Teller:
     """What a run reports to. A thread writes the progress, and sees whether the run is to stop.
 
     A run says nothing for long where it compiles or is scored; what it said last is then there.
     """
 
-    def __init__(
-        self, folder: Path, claim: RunLock, stopping: threading.Event, seconds: float
-    ) -> None:
+    def __init__(self, folder: Path, claim: RunLock, stopping: _Stopping, seconds: float) -> None:
         self.num_steps: int | None = None
         self._folder = folder
         self._claim = claim
@@ -216,7 +226,7 @@ class _Teller:
         return PARTS * step.number // self.num_steps > PARTS * before // self.num_steps
 
     def _stop_if_told(self) -> None:
-        if self._stopping.is_set():
+        if self._stopping.is_told:
             raise KeyboardInterrupt
 
     def _tell(self) -> None:
@@ -229,7 +239,7 @@ class _Teller:
             os._exit(1)  # another worker has taken the run over, and its checkpoint
         with contextlib.suppress(OSError):
             if STOP_NAME in os.listdir(self._folder):  # which a network file system asks anew for
-                self._stopping.set()
+                self._stopping.tell()
         progress = self._progress
         if progress != self._written:
             write_progress(self._folder, progress)

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bayesian_benchmarks.interruption import Terminated, ended_in_order, raise_if_told
+from bayesian_benchmarks.interruption import (
+    Terminated,
+    ended_in_order,
+    raise_if_told,
+    raised_when_asked,
+)
 
 SIGNALS = pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
@@ -69,3 +74,50 @@ def test_the_handlers_from_before_come_back() -> None:
     with ended_in_order():
         assert signal.getsignal(signal.SIGINT) is not handlers[0]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@SIGNALS
+def test_a_loop_raises_when_it_asks(number: int, error: type[BaseException]) -> None:
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with ended_in_order():
+        with raised_when_asked():
+            os.kill(os.getpid(), number)
+            with pytest.raises(error):
+                raise_if_told()
+            raise_if_told()  # it has been seen
+        raise_if_told()
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@SIGNALS
+def test_a_loop_that_ends_before_it_asks_raises_then(
+    number: int, error: type[BaseException]
+) -> None:
+    with ended_in_order(), pytest.raises(error), raised_when_asked():
+        os.kill(os.getpid(), number)
+    raise_if_told()
+
+
+def send(numbers: list[int], sent: list[int]) -> None:
+    """Signals one after the other, in a loop that does not ask."""
+    with raised_when_asked():
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            sent.append(number)
+
+
+def test_a_second_signal_does_not_wait_for_the_loop_to_ask() -> None:
+    sent: list[int] = []
+    with ended_in_order(), pytest.raises(KeyboardInterrupt):
+        send([signal.SIGTERM, signal.SIGINT, signal.SIGINT], sent)
+    assert sent == [signal.SIGTERM]
+    raise_if_told()
+
+
+def test_ctrl_c_waits_for_the_loop_without_a_command_too() -> None:
+    sent: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        send([signal.SIGINT], sent)
+    assert sent == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -241,6 +241,36 @@ def test_a_sweep_killed_at_any_moment_ends_with_the_same_numbers(
     assert any(int(line.split()[1]) > 0 for line in log.read_text().splitlines())
 
 
+def test_ctrl_c_leaves_no_worker_half_looked_at(
+    store: ResultsStore,
+    unbroken: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`subprocess` has a lock while it looks, without which no process can be waited for."""
+    begun, ended = [], []
+    poll = subprocess.Popen.poll
+
+    def poll_with_ctrl_c(process: subprocess.Popen) -> int | None:
+        begun.append(process)
+        if len(begun) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+        ended.append(process)
+        return poll(process)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess.Popen, "poll", poll_with_ctrl_c)
+            with pytest.raises(KeyboardInterrupt):
+                run_experiment(experiment(), store, jobs=2, progress=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(begun) >= 20
+    assert begun == ended
+    run_experiment(experiment(), store, jobs=0, progress=False)
+    assert numbers(store) == unbroken
+
+
 def test_two_sweeps_on_one_store_share_the_runs(
     store: ResultsStore, tmp_path: Path, unbroken: list[tuple[Any, ...]]
 ) -> None:
