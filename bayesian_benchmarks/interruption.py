@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _told: list[int] = []
 """The signals of this program that have been told of, and not been seen by `raise_if_told` since."""
@@ -22,22 +22,13 @@ def ended_in_order() -> Iterator[None]:
     Python drops an exception that a signal raises while a finalizer runs, so that loops call
     `raise_if_told` too. A signal that is ignored, as SIGINT is in the background of a script, stays so.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(number: int, frame: object) -> None:
         _told.append(number)
         raise _exception(number)
 
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
+    with _handled_by(end, but_for=(signal.SIG_IGN, None)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _told.clear()
 
 
 @contextlib.contextmanager
@@ -48,26 +39,36 @@ def raised_when_asked() -> Iterator[None]:
     `subprocess` has taken its lock for a process, say, and before it would give it back, and nobody can
     wait for that process any more. A second signal raises at once.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def note(number: int, frame: object) -> None:
         if _told:
             raise _exception(number)
         _told.append(number)
 
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
-    before = {number: signal.signal(number, note) for number in numbers}
+    with _handled_by(note, but_for=(signal.SIG_IGN, signal.SIG_DFL, None)):
+        yield
+        raise_if_told()
+
+
+@contextlib.contextmanager
+def _handled_by(
+    handler: Callable[[int, object], None], but_for: tuple[object, ...]
+) -> Iterator[None]:
+    """The signals have this handler, in the main thread, which alone may set it.
+
+    :param but_for: a signal whose handler is one of these keeps it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in but_for]
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        told = tuple(_told)
+        for number, known in before.items():
+            signal.signal(number, known)
         _told.clear()
-    if told:
-        raise _exception(told[0])
 
 
 def raise_if_told() -> None:
