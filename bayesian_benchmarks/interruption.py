@@ -45,18 +45,19 @@ def raised_when_asked() -> Iterator[None]:
             raise _exception(number)
         _told.append(number)
 
-    with _handled_by(note, but_for=(signal.SIG_IGN, signal.SIG_DFL, None)):
+    with _handled_by(note, but_for=(signal.SIG_IGN, signal.SIG_DFL, None), ask_at_end=True):
         yield
-        raise_if_told()
 
 
 @contextlib.contextmanager
 def _handled_by(
-    handler: Callable[[int, object], None], but_for: tuple[object, ...]
+    handler: Callable[[int, object], None], but_for: tuple[object, ...], ask_at_end: bool = False
 ) -> Iterator[None]:
     """The signals have this handler, in the main thread, which alone may set it.
 
     :param but_for: a signal whose handler is one of these keeps it.
+    :param ask_at_end: call `raise_if_told` where nothing else was raised, once the handlers from before are
+        back: no signal comes between the last question and them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,10 +65,14 @@ def _handled_by(
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in but_for]
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield
+        try:
+            yield
+        finally:
+            for number, known in before.items():
+                signal.signal(number, known)
+        if ask_at_end:
+            raise_if_told()
     finally:
-        for number, known in before.items():
-            signal.signal(number, known)
         _told.clear()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,23 @@ def test_a_loop_that_ends_before_it_asks_raises_then(
 ) -> None:
     with ended_in_order(), pytest.raises(error), raised_when_asked():
         os.kill(os.getpid(), number)
+    raise_if_told()
+
+
+@SIGNALS
+def test_a_signal_as_the_loop_ends_is_not_lost(
+    number: int, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the loop has asked for the last time and the handlers are not yet those of before."""
+    set_handler = signal.signal
+
+    def send_first(changed: int, handler: Any) -> Any:
+        os.kill(os.getpid(), number)
+        monkeypatch.undo()
+        return set_handler(changed, handler)
+
+    with ended_in_order(), pytest.raises(error), raised_when_asked():
+        monkeypatch.setattr(signal, "signal", send_first)
     raise_if_told()
 
 
