@@ -5,8 +5,7 @@
 
 What that is stands in `diwp_by_batch`, a plugin, which also trains it on UCI's sets. The table shows the
 right degrees of freedom and those beside the NNGP, whose layers have no noise: ReLU kernels and the settings
-of the config `classification_images`. The bound is scored in batches of the size of training, the test part
-at once.
+of the config `classification_images`. The bound is scored in batches of the size of training.
 """
 
 from __future__ import annotations

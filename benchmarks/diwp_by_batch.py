@@ -6,7 +6,8 @@
 The part of a data point's Gram matrix that the inducing points do not fix is inverse Wishart, with
 delta + M + 2 degrees of freedom where the point is drawn alone. That code draws each of the N points of a
 batch alone, and yet with delta + M + N + 1, as if all N were drawn jointly: the point's noise is smaller by
-the ratio of the two, and depends on the batch, so that what is trained is no bound of one model.
+the ratio of the two, and depends on the batch, so that what is trained is no bound of one model
+([ICML21] equation 34a). Predictions are drawn 500 points at a time, and depend on that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gpflow_dkp.layers.gram.inverse_wishart import condition_inverse_wishart
 
 
 class DrawnByBatch(InverseWishartLayer):
-    """Each data point alone with the degrees of freedom of all."""
+    """Each data point [N] alone with the degrees of freedom of all: K_it [S, M, N], K_tt [S, N]."""
 
     def condition(self, draw: Any, K_it: Any, K_tt: Any, **how: Any) -> Any:
         delta, K_it = tf.convert_to_tensor(self.delta), tf.convert_to_tensor(K_it)
