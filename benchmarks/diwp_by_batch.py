@@ -22,13 +22,21 @@ from gpflow_dkp.layers.gram.inverse_wishart import condition_inverse_wishart
 
 
 class DrawnByBatch(InverseWishartLayer):
-    """Each data point [N] alone with the degrees of freedom of all: K_it [S, M, N], K_tt [S, N]."""
+    """Data points drawn each alone, with the degrees of freedom of all; jointly they are the DIWP's.
 
-    def condition(self, draw: Any, K_it: Any, K_tt: Any, **how: Any) -> Any:
+    :raises ValueError: those of `InverseWishartLayer`.
+    """
+
+    def condition(
+        self, draw: Any, K_it: Any, K_tt: Any, *, full_cov: bool = False, **how: Any
+    ) -> Any:
+        """Of N points, whose K_it is [..., M, N] and K_tt [..., N], or [..., N, N] of `full_cov`."""
+        if full_cov:
+            return super().condition(draw, K_it, K_tt, full_cov=True, **how)
         delta, K_it = tf.convert_to_tensor(self.delta), tf.convert_to_tensor(K_it)
         excess = delta + tf.cast(tf.shape(K_it)[-1], delta.dtype) - 1.0
-        seed = how.pop("seed", None)
-        return condition_inverse_wishart(draw, K_it, K_tt, seed, delta=delta, excess=excess, **how)
+        how = {"seed": None, "gradient_dtype": self.gradient_dtype, **how}
+        return condition_inverse_wishart(draw, K_it, K_tt, delta=delta, excess=excess, **how)
 
 
 def register(kernel: str) -> None:

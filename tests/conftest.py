@@ -2,10 +2,13 @@
 
 import functools
 import gc
+import importlib
 import itertools
 import os
 import sys
 import typing
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,3 +130,17 @@ def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from worker_cases import do_jobs_here
 
     do_jobs_here(monkeypatch)
+
+
+@pytest.fixture
+def import_plugin_of_benchmarks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports a module of `benchmarks/` by its name; what it registers is forgotten after the test."""
+    from bayesian_benchmarks.models import registry
+
+    def import_plugin(name: str) -> Any:
+        monkeypatch.setattr(registry, "_SOURCES", dict(registry._SOURCES))
+        monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return import_plugin

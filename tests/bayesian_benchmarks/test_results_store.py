@@ -7,17 +7,17 @@ import json
 import multiprocessing
 import sqlite3
 import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bayesian_benchmarks import Experiment, Settings, expand
 from bayesian_benchmarks.errors import StoreError
-from bayesian_benchmarks.models import model_source, registry
-from bayesian_benchmarks.plugins import import_plugin
+from bayesian_benchmarks.models import model_source
 from bayesian_benchmarks.settings import GWISettings
 from bayesian_benchmarks.store import ResultRow, ResultsStore, digest_of
 from bayesian_benchmarks.sweep import environment
@@ -126,14 +126,11 @@ def test_export_and_import_are_inverse(store: ResultsStore, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.csv")), ids=lambda p: p.stem)
 def test_every_row_is_found_by_the_run_of_its_settings(
-    path: Path, store: ResultsStore, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: ResultsStore, import_plugin_of_benchmarks: Callable[[str], Any]
 ) -> None:
     """Settings that came later are in no key of a run that does not ask for them."""
     if path.stem in PLUGINS:
-        monkeypatch.setattr(registry, "_SOURCES", dict(registry._SOURCES))
-        monkeypatch.syspath_prepend(ROOT / "benchmarks")
-        monkeypatch.delitem(sys.modules, PLUGINS[path.stem], raising=False)
-        import_plugin(PLUGINS[path.stem])
+        import_plugin_of_benchmarks(PLUGINS[path.stem])
     assert store.import_(path) == len(store.rows()) > 0
     for row in store.rows():
         settings = json.loads(row.settings)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from gpflow.likelihoods import Gaussian
 from law_checks import check_law, check_mean, check_one_law
 from scipy import stats
 
-from bayesian_benchmarks.models import registry
 from gpflow_dkp import gram
 from gpflow_dkp.gram import FeatureBlocks, ReLUFeatures
 from gpflow_dkp.layers import InverseWishartLayer, OutputGP
@@ -192,21 +191,15 @@ def test_appendix_l_a_linear_inverse_wishart_layer_is_a_scaled_covariance(delta:
 
 @pytest.mark.parametrize("num_data", [1, 4])
 def test_equation_34a_by_its_code_draws_a_point_by_the_batch(
-    num_data: int, monkeypatch: pytest.MonkeyPatch
+    num_data: int, import_plugin_of_benchmarks: Callable[[str], Any]
 ) -> None:
     """`benchmarks/diwp_by_batch.py`: E g = delta (K_tt - K_ti K_ii^{-1} K_it) / (delta + M + N - 1)."""
-    monkeypatch.setattr(registry, "_SOURCES", dict(registry._SOURCES))
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
-    monkeypatch.delitem(sys.modules, "diwp_by_batch", raising=False)
-    from diwp_by_batch import DrawnByBatch
-
+    by_batch = import_plugin_of_benchmarks("diwp_by_batch").DrawnByBatch
     Z, points = RNG.normal(size=(3, 2)), RNG.normal(size=(num_data, 2))
     kernel, M, delta = SquaredExponential(), 3, 6.0
     K_ii, K_it = kernel(Z).numpy(), kernel(Z, points).numpy()
     K_tt = kernel(points, full_cov=False)
-    ours, theirs = (
-        cls(M, kernel=kernel, delta=delta) for cls in (InverseWishartLayer, DrawnByBatch)
-    )
+    ours, theirs = (cls(M, kernel=kernel, delta=delta) for cls in (InverseWishartLayer, by_batch))
     draw = ours.sample(K_ii, seed=0, num_samples=20_000)
     g = theirs.condition(draw, K_it, K_tt, seed=1).own.numpy()
     residual = K_tt - np.sum(K_it * np.linalg.solve(K_ii, K_it), 0)
@@ -214,3 +207,8 @@ def test_equation_34a_by_its_code_draws_a_point_by_the_batch(
     alone = ours.condition(draw, K_it, K_tt, seed=1).own.numpy()
     check_mean(alone, delta * residual / (delta + M))
     assert np.array_equal(g, alone) == (num_data == 1)
+    jointly = {"full_cov": True, "seed": 2}
+    joint, expected = (
+        layer.condition(draw, K_it, kernel(points), **jointly).tt for layer in (theirs, ours)
+    )
+    np.testing.assert_array_equal(joint, expected)
