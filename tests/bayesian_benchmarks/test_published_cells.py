@@ -21,6 +21,7 @@ NUM_FIGURES = {
     "salimbeni2019": 5 * 12,  # datasets x models
     "salimbeni2019_fast": 14 * 4,
     "wild2022": 5 * 2,  # datasets x models
+    "wild2022_large": 4 * 2,
     "wild2022_ood": 2 * 4 * 3,  # datasets x models x metrics
 }
 """Figures in each config's table, counted by hand."""
