@@ -150,7 +150,7 @@ class GWISettings(BaseModel):
     """Training, validation and test parts. With 90/10 what was chosen trains on, on both of the first.
     With cross-validation, for targets only, each fold of the training part is held out in turn."""
     refit_steps: Count = 500
-    """Steps of training on with 90/10, at a tenth of the learning rate."""
+    """Steps of training on with 90/10, at rates that fall from a tenth of the first one."""
     num_folds: Annotated[Count, Field(ge=2)] = 5
     """Of cross-validation."""
     step_fractions: tuple[float, ...] = Field(default=(1.0,), min_length=1)

@@ -32,7 +32,7 @@ from gpflow_dkp.selection import (
     split_validation,
     temper,
 )
-from gpflow_dkp.training import ExponentialDecay, History, TrainingFailed, fit
+from gpflow_dkp.training import Cosine, ExponentialDecay, History, TrainingFailed, fit
 
 NOISE = 0.1
 TRAINING = Training(num_steps=20, batch_size=50, learning_rate=0.01)
@@ -154,7 +154,7 @@ def test_a_refit_trains_on_with_all_rows_and_keeps_the_temperature(refitted: Run
     np.testing.assert_array_equal(chosen.model.temperature, before.temperature)
     assert (before.num_data, chosen.model.num_data) == (80, 90)
     difference = chosen.model.q_mu.numpy() - before.q_mu.numpy()
-    assert 0.0 < np.max(np.abs(difference)) < 0.05  # 40 steps of Adam at 0.001
+    assert 0.0 < np.max(np.abs(difference)) < 0.05  # 40 steps of Adam at 0.001 and less
     assert chosen.history.num_steps == 40
 
 
@@ -321,7 +321,7 @@ def test_a_training_has_the_settings_a_folder_and_callbacks(
     assert [call["learning_rate"] for call in calls] == [
         ExponentialDecay(0.02),
         ExponentialDecay(0.02),
-        pytest.approx(0.002),
+        Cosine(0.1 * 0.02),  # falls: steps that stay large leave errors as large
     ]
     assert {call["cross_term"].num_points for call in calls} == {80}
     assert all((call["seed"], call["checkpoint_seconds"]) == (3, 7.0) for call in calls)
