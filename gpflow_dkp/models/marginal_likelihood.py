@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import gpflow
@@ -36,6 +36,9 @@ MIN_LENGTHSCALE = 0.01
 A column of few values, such as a pixel, may have one without limit, and covariances a rounding error that
 grows with its inverse square: at 1e-5 they have eigenvalues of -1e-6."""
 
+LESS_NOISE = 0.2
+"""A search after one that ended with a shorter lengthscale starts with so many times the noise."""
+
 
 def marginal_likelihood_start(
     kernel: Kernel,
@@ -50,7 +53,8 @@ def marginal_likelihood_start(
     """Fit a kernel in place to some of the data by GP regression's marginal likelihood.
 
     A search that fails leaves the best kernel that it saw; one that ends at the least noise is tried again
-    with more. Lengthscales are at least a hundredth of their column's standard deviation.
+    with more, and one that ends with a shorter lengthscale than is kept with less. Lengthscales are at least
+    a hundredth of their column's standard deviation.
 
     [NeurIPS22] equation 76.
 
@@ -72,14 +76,22 @@ def marginal_likelihood_start(
 
 def _bound_lengthscales(kernel: Kernel, X: np.ndarray) -> None:
     """Raise trainable lengthscales of stationary kernels, in place, to the least that is kept."""
+    for part, least in _too_short(kernel, X):
+        part.lengthscales.assign(np.maximum(part.lengthscales.numpy(), least))
+
+
+def _too_short(kernel: Kernel, X: np.ndarray) -> Iterator[tuple[Stationary, np.ndarray]]:
+    """Kernels with a trainable lengthscale below the least that is kept, and the least for each."""
     if isinstance(kernel, Combination):
         for child in kernel.kernels:
-            _bound_lengthscales(child, X)
+            yield from _too_short(child, X)
     elif isinstance(kernel, Stationary) and kernel.lengthscales.trainable:
         columns, _ = kernel.slice(X)
         least = MIN_LENGTHSCALE * np.std(columns, 0)
         found = kernel.lengthscales.numpy()
-        kernel.lengthscales.assign(np.maximum(found, least if found.ndim else np.min(least)))
+        least = least if found.ndim else np.min(least)
+        if np.any(found < least):
+            yield kernel, least
 
 
 def some_rows(
@@ -205,21 +217,31 @@ class MarginalLikelihood:
         """Fit the kernel to X [N, D] and Y [N, P], and return the noise variance found.
 
         If that is the least, a second search starts with more, and the better of the two stays: a kernel that
-        passes through every target is an optimum, and of few targets of many features often a poor one.
+        passes through every target is an optimum, and of few targets of many features often a poor one. So is
+        one that takes each value of a column for a function of its own.
         """
         for variable, part in zip(self._data, (X, Y), strict=True):
             variable.assign(part)
         noise_variance = max(noise_variance, 10.0 * self._least)
-        variables = self._model.trainable_variables
-        start = self._optimizer.pack_tensors(variables)
+        start = self._optimizer.pack_tensors(self._model.trainable_variables)
         found = self._search(noise_variance, max_iterations)
         if found < NEAR_LEAST * self._least:
-            loss, first = float(self._loss()), self._optimizer.pack_tensors(variables)
-            assign_packed(self._optimizer, variables, start)
-            again = self._search(MORE_NOISE * noise_variance, max_iterations)
-            if float(self._loss()) < loss:
-                return again
-            assign_packed(self._optimizer, variables, first)
+            found = self._better(found, start, MORE_NOISE * noise_variance, max_iterations)
+        if any(_too_short(self.kernel, X)):
+            found = self._better(found, start, LESS_NOISE * noise_variance, max_iterations)
+        return found
+
+    def _better(
+        self, found: float, start: np.ndarray, noise_variance: float, max_iterations: int
+    ) -> float:
+        """The noise variance of the better optimum, of the one found and one from another noise."""
+        variables = self._model.trainable_variables
+        loss, first = float(self._loss()), self._optimizer.pack_tensors(variables)
+        assign_packed(self._optimizer, variables, start)
+        again = self._search(noise_variance, max_iterations)
+        if float(self._loss()) < loss:
+            return again
+        assign_packed(self._optimizer, variables, first)
         return found
 
     def _search(self, noise_variance: float, max_iterations: int) -> float:
