@@ -118,7 +118,7 @@ CLAIMS = (
         )
         for model, network in (
             ("gwi-net", "the paper's network"),
-            ("gwi-net-selected", "a network chosen by held-out data"),
+            ("gwi-net-selected", "a network of ours, chosen by held-out data,"),
         )
     ),
 )

@@ -69,15 +69,7 @@ def marginal_likelihood_start(
     """
     X, Y = some_rows(X, Y, num_points, seed)
     search = MarginalLikelihood(kernel, X.shape[1], Y.shape[1], least_noise(Y))
-    found = search.maximise(X, Y, noise_variance=noise_variance, max_iterations=max_iterations)
-    _bound_lengthscales(kernel, X)
-    return found
-
-
-def _bound_lengthscales(kernel: Kernel, X: np.ndarray) -> None:
-    """Raise trainable lengthscales of stationary kernels, in place, to the least that is kept."""
-    for part, least in _too_short(kernel, X):
-        part.lengthscales.assign(np.maximum(part.lengthscales.numpy(), least))
+    return search.maximise(X, Y, noise_variance=noise_variance, max_iterations=max_iterations)
 
 
 def _too_short(kernel: Kernel, X: np.ndarray) -> Iterator[tuple[Stationary, np.ndarray]]:
@@ -218,7 +210,8 @@ class MarginalLikelihood:
 
         If that is the least, a second search starts with more, and the better of the two stays: a kernel that
         passes through every target is an optimum, and of few targets of many features often a poor one. So is
-        one that takes each value of a column for a function of its own.
+        one that takes each value of a column for a function of its own. Lengthscales are raised to the least
+        that is kept.
         """
         for variable, part in zip(self._data, (X, Y), strict=True):
             variable.assign(part)
@@ -229,6 +222,8 @@ class MarginalLikelihood:
             found = self._better(found, start, MORE_NOISE * noise_variance, max_iterations)
         if any(_too_short(self.kernel, X)):
             found = self._better(found, start, LESS_NOISE * noise_variance, max_iterations)
+        for kernel, least in _too_short(self.kernel, X):
+            kernel.lengthscales.assign(np.maximum(kernel.lengthscales.numpy(), least))
         return found
 
     def _better(
