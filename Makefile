@@ -5,12 +5,13 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: help demo test docs lint dist lock clean
+.PHONY: help demo test docs results lint dist lock clean
 
 help:
 	@echo "make demo   train a deep Wishart process and a deep GP on a bundled dataset, print the table"
 	@echo "make test   run the test suite"
 	@echo "make docs   build the documentation into docs/_build/html, its pictures included, and check its links and pages"
+	@echo "make results  make docs/results.md anew from the rows in results/"
 	@echo "make lint   ruff and mypy"
 	@echo "make dist   build the wheel"
 	@echo "make lock   renew requirements.lock from pyproject.toml (needs uv)"
@@ -35,6 +36,9 @@ docs: $(INSTALLED)
 	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
 	$(RUN) docs/check_links.py docs/_build/html
 	$(RUN) docs/check_pages.py docs/_build/html
+
+results: $(INSTALLED)
+	$(RUN) scripts/make_report.py results/*.csv --markdown docs/results.md
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .

@@ -87,6 +87,8 @@ class Experiment(BaseModel):
     task: str = "regression"
     paper: str | None = None
     """The paper whose figures the table prints beside ours, as in `paper_results.csv`."""
+    same_as: tuple[str, ...] = ()
+    """Other papers that print figures of these runs: a report has tables beside them too."""
     models: tuple[str | ModelSettings, ...] = Field(min_length=1)
     """Names, or names with settings of their own."""
     datasets: tuple[str, ...] = ()
@@ -113,11 +115,12 @@ class Experiment(BaseModel):
         import_installed_plugins()
         return values
 
-    @field_validator("paper")
+    @field_validator("paper", "same_as")
     @classmethod
-    def _check_paper(cls, paper: str | None) -> str | None:
+    def _check_paper(cls, paper: Any) -> Any:
         known = sorted({result.paper for result in paper_results()})
-        if paper not in (None, *known):
+        named = paper if isinstance(paper, tuple) else [paper]
+        if not {*named} <= {None, *known}:
             raise ValueError(f"no figures of such a paper; known are {', '.join(known)}")
         return paper
 

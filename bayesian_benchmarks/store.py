@@ -69,7 +69,7 @@ class ResultRow:
     :param depth: number of layers, the output layer included.
     :param settings: sorted JSON of all that training depends on besides the other parts of the key.
     :param evaluation: the same of what the scores depend on, and training does not.
-    :param history: "step" and "elbo", up to 50 points of the training.
+    :param history: "step", "seconds" and "elbo", up to 50 points of the training.
     :param recorded_at: UTC in ISO 8601.
     :param threads: the number of cores that the run could use.
     :param fingerprint: of the package's code that trained and scored it, several with + between; empty

@@ -6,8 +6,8 @@
 Each run is a process of its own; what stands in --curves is not run again. The bound of a step is that of
 ten samples with its KL term at full weight; a target is reached where the mean of the last `WINDOW` steps is
 at it. Targets are the published bounds of 20 000 steps, but for --target. --reference names a CSV file with
-columns dataset, depth, model, seconds and elbo_per_point: what other code reached in which time, a cross in
-the picture.
+columns dataset, depth, model, seconds and elbo_per_point: what other code reached in which time, a line in
+the table and a cross in the picture.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def reached(run: pd.DataFrame, target: float) -> tuple[float, float]:
     return float(there["step"].iloc[0]), float(there["seconds"].iloc[0])
 
 
-def print_table(curves: pd.DataFrame, target: float | None) -> None:
-    """Steps and seconds to the target, and where each run ends."""
+def print_table(curves: pd.DataFrame, target: float | None, reference: pd.DataFrame | None) -> None:
+    """Steps and seconds to the target, and where each run ends; of other code seconds and end."""
     table = Table(*("dataset", "depth", "model", "schedule", "target"))
     for name in ("steps to it", "seconds to it", "end", "steps", "seconds"):
         table.add_column(name, justify="right")
@@ -118,7 +118,21 @@ def print_table(curves: pd.DataFrame, target: float | None) -> None:
                 *("-" if np.isnan(x) else f"{x:.0f}" for x in (steps, seconds)),
                 *(f"{last['elbo_per_point']:.3f}", f"{last['step']:.0f}", f"{last['seconds']:.0f}"),
             )
+        for seconds, end in _of_place(reference, dataset, depth, model):
+            then = f"{seconds:.0f}" if end >= goal else "-"
+            place = dataset, str(depth), model, "reference", f"{goal:.2f}"
+            table.add_row(*place, "", then, f"{end:.3f}", "", f"{seconds:.0f}")
     Console(width=120).print(table)
+
+
+def _of_place(
+    reference: pd.DataFrame | None, dataset: str, depth: int, model: str
+) -> list[tuple[float, float]]:
+    """Seconds and bounds of other code."""
+    if reference is None:
+        return []
+    theirs = reference.query("dataset == @dataset and depth == @depth and model == @model")
+    return list(zip(theirs["seconds"], theirs["elbo_per_point"], strict=True))
 
 
 def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> None:
@@ -146,11 +160,8 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
         lowest = highest - 1.2 * max(0.3, highest - min([*ends, published]))
         axis.set_ylim(lowest, highest + 0.05)
         axis.set_xlim(left=0.8 * of_panel["seconds"][of_panel["elbo_per_point"] >= lowest].min())
-        if reference is not None:
-            theirs = reference.query("dataset == @dataset and depth == @depth and model == @model")
-            axis.plot(
-                theirs["seconds"], theirs["elbo_per_point"], "x", color="k", label="reference"
-            )
+        if theirs := _of_place(reference, dataset, depth, model):
+            axis.plot(*zip(*theirs, strict=True), "x", color="k", label="reference")
         axis.set(title=f"{dataset}, {model}, depth {depth}", xlabel="seconds", xscale="log")
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.xaxis.set_major_formatter("{x:g}")
@@ -229,9 +240,9 @@ def main() -> None:
         print(json.dumps(curve(json.loads(arguments.case))))
         return
     curves = all_curves(arguments)
-    print_table(curves, arguments.target)
+    reference = None if arguments.reference is None else pd.read_csv(arguments.reference)
+    print_table(curves, arguments.target, reference)
     if arguments.figure is not None:
-        reference = None if arguments.reference is None else pd.read_csv(arguments.reference)
         draw(curves, arguments.figure, reference)
         print(f"The picture is in {arguments.figure}.")
 

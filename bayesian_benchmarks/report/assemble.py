@@ -44,7 +44,7 @@ def _section(source: Source, with_figures: bool) -> Section:
     rows = [row for row in source.rows if row.status == "ok"]
     lines = [f"Rows of {source.path.name}, {len(rows)} of them."]
     if source.paper:
-        lines.append(f"Beside the figures of {source.paper}.")
+        lines.append(f"Beside the figures of {' and '.join([source.paper, *source.other_papers])}.")
     if below := runs_below_printed_bounds(source):
         lines.append(below)
     tables = [*tables_beside_paper(source), *_paired(source)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..tasks import directions, metrics_of
 from .document import Cell, Table
@@ -14,6 +15,14 @@ from .tables import Summary, TableLine, printed_depth, summarise
 NOTE = (
     "Ours: mean ± standard error over splits, the best of a line in bold. In brackets what the paper prints. "
     "The last number is ours less the paper's, in standard errors of both: more is better."
+)
+
+OF_SOMETHING_ELSE = ("two standard errors of the paired difference", "plus or minus")
+"""Beginnings of what the papers print that is no standard error of the figure beside it."""
+
+OURS_ALONE = (
+    " The paper prints no standard errors of its figures ({kinds}): the last number is in those of ours "
+    "alone, and so further from 0 than it should be."
 )
 
 BOUND = "elbo_per_point"
@@ -46,31 +55,37 @@ def runs_below_printed_bounds(source: Source) -> str | None:
 
 
 def tables_beside_paper(source: Source) -> list[Table]:
-    """A table for each metric that the task shows, or that the paper prints."""
+    """A table for each metric that the task shows, or that the paper prints; after them those of the other
+    papers, of what they print."""
     if not any(row.status == "ok" for row in source.rows):
         return []
     tasks = sorted({row.task for row in source.rows})
     found = []
-    for task in tasks:
+    for paper, task in itertools.product((source.paper, *source.other_papers), tasks):
         rows = [row for row in source.rows if row.task == task]
         known = {name for row in rows for name in row.metrics}
         metrics = [name for name in metrics_of(task) if name in known and name in directions()]
         lines = summarise(
             rows,
             metrics=metrics,
-            paper=source.paper,
+            paper=paper,
             depth_counts_output_layer=source.counts_output_layer,
         )
-        shown = {name for name, metric in metrics_of(task).items() if metric.shown}
+        is_main = paper == source.paper
+        shown = {name for name, metric in metrics_of(task).items() if metric.shown and is_main}
         printed = {m for m in metrics if any(line.metrics[m][1] for line in lines)}
         for metric in metrics:
             if metric in shown | printed:
+                of_metric = [line for line in lines if is_main or line.metrics[metric][1]]
+                name = source.name if is_main else f"{source.name}-{paper}"
                 meaning = metrics_of(task)[metric].meaning
-                found.append(_table(source, lines, metric, meaning))
+                if not is_main:
+                    meaning += f", beside {paper}"
+                found.append(_table(name, of_metric, metric, meaning))
     return found
 
 
-def _table(source: Source, lines: Sequence[TableLine], metric: str, meaning: str) -> Table:
+def _table(name: str, lines: Sequence[TableLine], metric: str, meaning: str) -> Table:
     models = list(dict.fromkeys(line.label for line in lines))
     several = len({line.schedule for line in lines}) > 1
     places: dict[tuple, dict[str, TableLine]] = {}
@@ -97,10 +112,11 @@ def _table(source: Source, lines: Sequence[TableLine], metric: str, meaning: str
         )
     better = {True: "Higher is better.", False: "Lower is better."}[directions()[metric]]
     mixed = any(line.is_mixed for line in lines)
-    note = NOTE + (" † rows of several versions of the code." if mixed else "")
+    note = NOTE + _about_errors(line.metrics[metric][1] for line in lines)
+    note += " † rows of several versions of the code." if mixed else ""
     return Table(
         f"{metric}: {meaning}. {better}",
-        f"{source.name}-{metric.replace('_', '-')}",
+        f"{name}-{metric.replace('_', '-')}",
         ["dataset", "depth", "steps", "splits", *models],
         rows,
         note,
@@ -110,10 +126,11 @@ def _table(source: Source, lines: Sequence[TableLine], metric: str, meaning: str
 def distance(ours: Summary, published: PaperResult) -> float | None:
     """Ours less the published figure in standard errors of both, more is better.
 
-    The error that the paper prints counts as what the paper says it is; where it is of a difference, or
-    unknown, and where ours is of one split, None. What rounding hides is added: a printed 0.00 is not 0.
+    The error that the paper prints counts as what the paper says it is, and as 0 where it is of a
+    difference or unknown. None where there is none at all, and where ours is of one split. What rounding
+    hides is added: a printed 0.00 is not 0.
     """
-    printed = standard_error_of(published)
+    printed = 0.0 if _is_of_something_else(published) else standard_error_of(published)
     if printed is None or math.isnan(ours.standard_error):
         return None
     unit = 10.0**-published.decimals
@@ -132,6 +149,16 @@ def standard_error_of(published: PaperResult) -> float | None:
     if kind.startswith("standard error"):
         return published.error
     return None
+
+
+def _about_errors(figures: Iterable[PaperResult | None]) -> str:
+    """What the note says of figures whose printed errors are of something else; "" where none are."""
+    kinds = sorted({each.error_kind for each in figures if each and _is_of_something_else(each)})
+    return OURS_ALONE.format(kinds="; ".join(kinds)) if kinds else ""
+
+
+def _is_of_something_else(published: PaperResult) -> bool:
+    return published.error_kind.startswith(OF_SOMETHING_ELSE)
 
 
 def _cell(ours: Summary, published: PaperResult | None, best: float | None, mixed: bool) -> Cell:

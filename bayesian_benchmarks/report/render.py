@@ -8,7 +8,7 @@ import re
 
 from .document import Cell, Document, Figure, Table
 
-MADE_BY = "<!-- Made by scripts/make_report.py; do not edit. -->"
+MADE_BY = "<!-- Made by `dkp-bench report` (scripts/make_report.py); do not edit. -->"
 
 
 def to_html(document: Document) -> str:

@@ -33,6 +33,11 @@ class Source:
         return None if self.experiment is None else self.experiment.paper
 
     @property
+    def other_papers(self) -> Sequence[str]:
+        """That print figures of the same runs."""
+        return () if self.experiment is None else self.experiment.same_as
+
+    @property
     def counts_output_layer(self) -> bool:
         """Whether the paper's depth does."""
         return self.experiment is None or self.experiment.depth_counts_output_layer

@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bayesian_benchmarks.configs import CONFIGS
 from bayesian_benchmarks.errors import BenchmarkError
+from bayesian_benchmarks.experiment import load_experiment
 from bayesian_benchmarks.report import assemble, render
 from bayesian_benchmarks.report.beside_paper import (
     distance,
@@ -128,6 +130,42 @@ def test_distances_are_in_standard_errors_of_both(source: Source) -> None:
     spread = published("wild2022", "yacht", 0, "gwi-net", "test_log_likelihood", task="regression")
     assert spread is not None
     assert standard_error_of(spread) == pytest.approx(spread.error / math.sqrt(10))
+
+
+@pytest.mark.parametrize(
+    ("paper", "depth", "model"), [("aitchison2021", 2, "dgp:relu"), ("ober2021", 5, "dgp")]
+)
+def test_distances_are_in_our_errors_where_the_printed_are_of_something_else(
+    paper: str, depth: int, model: str
+) -> None:
+    """Of differences in [ICML21], and of what [NeurIPS21] does not say."""
+    figure = published(paper, "yacht", depth, model, "test_log_likelihood", task="regression")
+    assert figure is not None
+    assert figure.error is not None
+    assert standard_error_of(figure) is None
+    expected = 0.3 / math.sqrt(0.1**2 + 0.01**2 / 12)
+    assert distance(Summary(figure.value + 0.3, 0.1, 5), figure) == pytest.approx(expected)
+
+
+def test_there_is_no_distance_to_a_figure_without_an_error() -> None:
+    """Seconds of an epoch, on the paper's machine."""
+    figure = published("ober2023", "boston", 2, "dgp", "epoch_seconds", task="regression")
+    assert figure is not None
+    assert distance(Summary(0.1, 0.01, 5), figure) is None
+
+
+def test_figures_of_another_paper_of_the_same_runs_have_tables_of_their_own() -> None:
+    """[NeurIPS21] prints the DGP and GW at depth 5 that [UAI23] prints too; not AB-GW, and no depth 2."""
+    models = ("dgp", "dwp-gw", "dwp-ab-gw")
+    rows = [row(model, split, 1.5, depth=d) for model in models for split in (0, 1) for d in (2, 5)]
+    experiment = load_experiment(CONFIGS / "ober2023_fast.yaml")
+    source = Source("made-up", Path("made-up.csv"), rows, experiment)
+    of_other = [table for table in tables_beside_paper(source) if "beside ober2021" in table.title]
+    bound = of_other[0]
+    assert bound.header[4:] == ["dgp", "dwp-gw"]
+    assert [cells[1].text for cells in bound.rows] == ["5"]
+    assert [cell.beside for cell in bound.rows[0][4:]] == ["1.37 ± 0.03", "1.65 ± 0.01"]
+    assert "kind not said" in bound.note
 
 
 def test_tables_have_models_across_and_the_best_in_bold(source: Source) -> None:
