@@ -156,12 +156,13 @@ def draw(curves: pd.DataFrame, path: Path, reference: pd.DataFrame | None) -> No
         published = target_of(dataset, depth, model)
         axis.axhline(published, color="0.5", linewidth=1, linestyle="--", label="published")
         ends = [run["elbo_per_point"].iloc[-1] for _, run in of_panel.groupby("schedule")]
+        if theirs := _of_place(reference, dataset, depth, model):
+            axis.plot(*zip(*theirs, strict=True), "x", color="k", label="reference")
+            ends += [bound for _, bound in theirs]
         highest = max([*ends, published])
         lowest = highest - 1.2 * max(0.3, highest - min([*ends, published]))
         axis.set_ylim(lowest, highest + 0.05)
         axis.set_xlim(left=0.8 * of_panel["seconds"][of_panel["elbo_per_point"] >= lowest].min())
-        if theirs := _of_place(reference, dataset, depth, model):
-            axis.plot(*zip(*theirs, strict=True), "x", color="k", label="reference")
         axis.set(title=f"{dataset}, {model}, depth {depth}", xlabel="seconds", xscale="log")
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.xaxis.set_major_formatter("{x:g}")
