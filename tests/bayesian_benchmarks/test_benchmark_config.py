@@ -113,6 +113,7 @@ BASE = "models: [dgp]\ndatasets: [yacht]\ndepths: [2]\n"
         (BASE + "overrides: [{settings: {num_steps: 0}}]", r"overrides: num_steps: .* equal to 1"),
         (BASE + "splits: some", r"config.yaml: splits: input should be 'all' \(got 'some'\)"),
         (BASE + "paper: ober2032", r"paper: no figures of such a paper; known are aitchison2021"),
+        (BASE + "same_as: [ober2032]", r"same_as: no figures of such a paper; known are aitchison"),
         (BASE + "seeds: [-1]", r"seeds: a seed is from 0 to 2147483647"),
         (BASE + "seeds: [99999999999999999999]", r"seeds: a seed is from 0 to"),
         (BASE + "settings: {num_steps: true}", r"settings.num_steps: .*valid integer \(got True\)"),
