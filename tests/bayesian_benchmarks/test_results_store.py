@@ -26,7 +26,10 @@ from bayesian_benchmarks.sweep.run import Run
 from bayesian_benchmarks.tasks import find_task
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGINS = {"aitchison2021_by_batch": "diwp_by_batch"}  # the rows of a plugin's models
+PLUGINS = {  # the rows of a plugin's models
+    "aitchison2021_by_batch": "diwp_by_batch",
+    "classification_images_by_batch": "diwp_by_batch",
+}
 SETTINGS = '{"depth": 2, "note": "a, \\"b\\""}'
 ROW = ResultRow(
     task="regression",
