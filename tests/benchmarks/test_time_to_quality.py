@@ -86,8 +86,9 @@ def test_a_target_that_is_not_reached_is_a_dash(
     assert there == [["300", "3"], ["-", "-"], ["", "-"]]
 
 
+@pytest.mark.parametrize("bound", [1.0, 2.5])  # below the lowest end, and above the highest
 def test_picture_has_a_line_a_schedule_the_published_bound_and_the_reference_within(
-    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: Any, bound: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
     save = Figure.savefig
@@ -98,7 +99,7 @@ def test_picture_has_a_line_a_schedule_the_published_bound_and_the_reference_wit
 
     monkeypatch.setattr(Figure, "savefig", keep_and_save)
     path = tmp_path / "pictures" / "curves.png"
-    module.draw(CURVES, path, REFERENCE)
+    module.draw(CURVES, path, REFERENCE.assign(elbo_per_point=bound))
     assert path.read_bytes().startswith(b"\x89PNG")
     (axis,) = drawn[0].axes
     assert axis.get_title() == "yacht, dwp-ab-gw, depth 2"
@@ -106,7 +107,7 @@ def test_picture_has_a_line_a_schedule_the_published_bound_and_the_reference_wit
     assert set(lines) == {"fast, 300 steps", "paper, 400 steps", "published", "reference"}
     assert list(lines["published"].get_ydata()) == [2.07, 2.07]
     ((x, y),) = zip(*lines["reference"].get_data(), strict=True)
-    assert (x, y) == (1234.0, 2.0)
+    assert (x, y) == (1234.0, bound)
     assert axis.get_xlim()[0] < x < axis.get_xlim()[1]
     assert axis.get_ylim()[0] < y < axis.get_ylim()[1]
 
